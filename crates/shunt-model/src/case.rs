@@ -8,10 +8,12 @@ mod cost;
 mod default;
 mod known;
 mod set;
+mod traffic;
 
 pub use check::Impossible;
 pub(crate) use check::{BYTES_MAX, COUNT_MAX, RATE_MAX};
 pub use set::{CaseError, parse_number};
+pub use traffic::{Direction, Pacing, Protocol, Traffic};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -50,96 +52,21 @@ pub struct Case {
     pub unknown: BTreeSet<String>,
 }
 
-/// Transport protocol.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// UDP at a rate.
-    #[default]
-    Udp,
-    /// One TCP connection per direction, as fast as it goes.
-    Tcp,
-}
+impl Case {
+    /// Whether packets come from or go to the board itself, and not through it.
+    pub(crate) fn ends_here(&self) -> bool {
+        matches!(self.traffic.direction, Direction::Rx | Direction::Tx)
+    }
 
-/// What the board does with the traffic.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Direction {
-    /// The board receives.
-    #[default]
-    Rx,
-    /// The board sends.
-    Tx,
-    /// The board forwards from its first port to its second.
-    Forward,
-    /// The board forwards in both directions.
-    Both,
-}
+    /// Whether an engine forwards the packets.
+    pub(crate) fn uses_engine(&self) -> bool {
+        self.forward.path == Path::External && !self.ends_here()
+    }
 
-/// When a sender sends.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pacing {
-    /// At equal distances.
-    #[default]
-    Cbr,
-    /// As iperf 2 does: at distances of whole microseconds, rounded down, so that the rate is a bit above the one asked
-    /// for.
-    Iperf2,
-    /// At random, independent of each other.
-    Poisson,
-    /// In bursts of `burst` packets at the speed of the line.
-    Bursts,
-}
-
-/// What is sent, and by whom.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Traffic {
-    /// Transport protocol.
-    pub protocol: Protocol,
-    /// What the board does.
-    pub direction: Direction,
-    /// Version of IP: 4 or 6.
-    pub ip: u8,
-    /// Number of VLAN tags on the line.
-    pub tags: u32,
-    /// Bytes of payload in a packet.
-    pub payload: u32,
-    /// UDP: the rate of payload that is asked for.
-    pub rate: f64,
-    /// UDP: when packets are sent.
-    pub pacing: Pacing,
-    /// Packets in a burst, with `pacing = "bursts"`.
-    pub burst: u32,
-    /// The least time between two packets of a sender: what its own stack and NIC take.
-    pub sender_ns: f64,
-    /// UDP: how much longer than asked a sender sleeps that is ahead of its rate; it catches up afterwards. 50 us is
-    /// Linux's timer slack.
-    pub sleep_us: f64,
-    /// UDP: mean of a random time in addition.
-    pub sleep_jitter_us: f64,
-    /// UDP: now and then the sender's machine does something else for this long; it catches up afterwards.
-    pub stall_us: f64,
-    /// UDP: mean time from the end of a stall to the next; 0 means that it never stalls.
-    pub stall_every_us: f64,
-    /// Whether the sender stops while the switch asks it to pause.
-    pub obeys_pause: bool,
-    /// Duration of the run.
-    pub seconds: f64,
-    /// TCP: bytes that may be unacknowledged.
-    pub window: u32,
-    /// TCP: time that the peer adds to each round trip.
-    pub peer_us: f64,
-    /// TCP: the least time between two interrupts of a peer, whose NIC moderates them. What arrives meanwhile is
-    /// handled together, so that a sender answers several acknowledgements with one burst.
-    pub peer_interrupt_us: f64,
-    /// TCP: a receiver acknowledges at the latest after this many segments ...
-    pub ack_every: u32,
-    /// ... but not sooner than this after the first of them: what receive coalescing and GRO of a fast peer do.
-    pub ack_gap_us: f64,
-    /// The same for the receiver behind the first port, with `direction = "both"`; 0 stands for `ack_gap_us`.
-    pub ack_gap_back_us: f64,
+    /// Cores that serve queues: the engine is one.
+    pub(crate) fn stack_cores(&self) -> usize {
+        if self.uses_engine() { 1 } else { self.cpu.cores as usize }
+    }
 }
 
 /// The line at each port.
@@ -188,6 +115,9 @@ pub struct Fifo {
     /// Whether a level of the FIFO makes the MAC send them. The FEC has no such level after reset (its register RSEM is
     /// 0): with flow control on, it obeys pause frames and never sends one.
     pub xoff: bool,
+    /// Frames that it holds at most, however small; 0 means no limit. A MAC keeps the status of each frame in a queue
+    /// of its own (the FEC's overflows with small frames: erratum ERR005783).
+    pub frames: u32,
     /// A pause frame (XOFF) is sent above this much; 0 stands for three quarters.
     pub almost_full: u32,
     /// A pause frame of no duration (XON) ends the pause at this much; 0 stands for half.
@@ -222,6 +152,14 @@ pub struct Ring {
     pub tx: u32,
     /// Bytes that a receive descriptor takes; 0 means a whole frame.
     pub buffer: u32,
+    /// Bytes of a receive descriptor that the driver reads from uncached memory; 0 means that the cache has it.
+    pub descriptor_bytes: u32,
+    /// Receive queues of each port, with `rx` descriptors and an interrupt each. Queue n is served by core n, modulo
+    /// `cpu.cores`.
+    pub queues: u32,
+    /// Part of the packets that the busiest queue gets, the others sharing the rest evenly; 0 means that a hash spreads
+    /// the flows.
+    pub busiest: f64,
 }
 
 /// Memory that the CPU copies from.
@@ -232,8 +170,14 @@ pub struct Memory {
     pub uncached: bool,
     /// Time of an access to uncached memory.
     pub uncached_ns: f64,
-    /// Bytes that such an access reads: 4 for a word, 32 for a burst.
+    /// Bytes of a buffer that such an access reads: 4 for a word, 32 for a burst.
     pub burst: u32,
+    /// The same for descriptors.
+    pub descriptor_burst: u32,
+    /// Time to invalidate or clean a line of the cache, for DMA that does not see the cache.
+    pub maintain_ns: f64,
+    /// Bytes of a line of the cache.
+    pub line_bytes: u32,
     /// Time to read a byte that DMA has just written, the first time.
     pub cold_ns: f64,
     /// Time to copy a byte that is in the cache.
@@ -296,6 +240,9 @@ pub struct Driver {
     pub buffer_ns: f64,
     /// Whether the driver recycles its buffers, and needs no new ones.
     pub recycle: bool,
+    /// Lines of the cache that the driver invalidates and cleans for a packet that is forwarded; 0 means all lines of
+    /// its frame. The CPU touches one or two: the headers.
+    pub touched_lines: u32,
     /// Time per sent frame.
     pub tx_ns: f64,
     /// What the driver of the second port takes for a received frame, as a part of `rx_ns`: another NIC has another
@@ -310,6 +257,13 @@ pub struct Driver {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cpu {
+    /// Clock of the cores in Hz, or in any unit that `costs_at` has too. Costs that do not wait for memory are shorter
+    /// on a faster core.
+    pub clock: f64,
+    /// The clock with which the costs of this case were measured.
+    pub costs_at: f64,
+    /// Cores that serve receive queues.
+    pub cores: u32,
     /// Time per interrupt.
     pub irq_ns: f64,
     /// Time of the stack per received packet.
@@ -320,6 +274,8 @@ pub struct Cpu {
     pub ack_ns: f64,
     /// Time of the program per packet: system call and wake-up.
     pub socket_ns: f64,
+    /// The same for a packet that the program sends, which wakes nobody; 0 stands for `socket_ns`.
+    pub socket_tx_ns: f64,
     /// TCP: bytes that the program reads or writes in a system call; 0 means a packet's.
     pub call_bytes: u32,
     /// Part of the time of driver and stack in which they wait for lines of memory, from 0 to 1: `memory.width` changes

@@ -1,7 +1,7 @@
 //! What limits a case, and what would limit it next.
 
 use crate::{
-    case::{BYTES_MAX, COUNT_MAX, Case, Direction, Impossible, Path, Protocol, RATE_MAX},
+    case::{BYTES_MAX, COUNT_MAX, Case, Direction, Impossible, Protocol, RATE_MAX},
     prediction::{Part, Prediction},
     world,
 };
@@ -89,8 +89,8 @@ const FACTOR: f64 = 10.0;
 /// The case with one part relieved; `None` if the case has no such part.
 fn relieve(case: &Case, part: Part) -> Option<Case> {
     let mut case = case.clone();
-    let forwards = matches!(case.traffic.direction, Direction::Forward | Direction::Both);
-    let external = forwards && case.forward.path == Path::External;
+    let forwards = !case.ends_here();
+    let external = case.uses_engine();
     let tcp = case.traffic.protocol == Protocol::Tcp;
     match part {
         Part::Line => {
@@ -102,6 +102,7 @@ fn relieve(case: &Case, part: Part) -> Option<Case> {
         }
         Part::Fifo => {
             case.fifo.bytes = larger(case.fifo.bytes, BYTES_MAX);
+            case.fifo.frames = larger(case.fifo.frames, COUNT_MAX);
             case.fifo.recover_us /= FACTOR;
         }
         Part::Bus => {
@@ -120,6 +121,7 @@ fn relieve(case: &Case, part: Part) -> Option<Case> {
         Part::Idle if case.cpu.idle_exit_us > 0.0 && !external => case.cpu.idle_exit_us = 0.0,
         Part::Program if case.cpu.own_core && !forwards => {
             case.cpu.socket_ns /= FACTOR;
+            case.cpu.socket_tx_ns /= FACTOR;
             relieve_copies(&mut case);
         }
         Part::Engine if external => case.forward.external_ns /= FACTOR,
@@ -150,6 +152,7 @@ fn relieve_cpu(case: &mut Case) {
         &mut driver.complete_ns,
         &mut driver.descriptor_ns,
         &mut driver.buffer_ns,
+        &mut case.memory.maintain_ns,
         &mut cpu.irq_ns,
         &mut cpu.stack_rx_ns,
         &mut cpu.stack_tx_ns,
@@ -163,6 +166,7 @@ fn relieve_cpu(case: &mut Case) {
     }
     if !cpu.own_core {
         cpu.socket_ns /= FACTOR;
+        cpu.socket_tx_ns /= FACTOR;
     }
     relieve_copies(case);
 }
@@ -191,6 +195,11 @@ fn because(case: &Case, prediction: &Prediction, bottleneck: Part) -> String {
     let why = match (bottleneck, busy) {
         (Part::Sender, _) if case.traffic.protocol == Protocol::Udp => "no more is offered".to_owned(),
         (Part::Sender, _) => "no part holds it back".to_owned(),
+        (Part::Cpu, Some(busy)) if prediction.cores.len() > 1 && busy >= 100.0 * FULL => {
+            let cores = prediction.cores.len();
+            let mean = 100.0 * prediction.cores.iter().sum::<f64>() / cores as f64;
+            format!("one core of {cores} is busy for {busy:.0} % of the time, and their mean is {mean:.0} %")
+        }
         (_, Some(busy)) if busy < 100.0 * FULL => {
             format!("{name} is busy for {busy:.0} % of the time, and traffic comes in bursts")
         }

@@ -23,6 +23,6 @@ pub use case::{
 pub use explain::{Explanation, explain};
 pub use fit::{Fit, FitProgress, Fitted, Observation, Quantity, fit, fit_watched};
 pub use flow_table::{ExposedWait, FlowEffect, FlowOrder, LatencyCurve};
-pub use prediction::{Drops, Part, Prediction};
+pub use prediction::{Drops, Part, Prediction, Times};
 pub use skill::Skill;
 pub use world::run;

@@ -9,6 +9,9 @@ pub struct Drops {
     pub line: u64,
     /// In the MAC's receive FIFO.
     pub fifo: u64,
+    /// By a NIC with several queues and no flow control: their queue had no descriptor.
+    #[serde(default)]
+    pub queue: u64,
     /// In the switch.
     pub switch: u64,
     /// In the queue between interrupt and stack.
@@ -55,10 +58,11 @@ pub enum Part {
 
 impl Drops {
     /// The losses of each place, and what happened there.
-    pub fn by_place(&self) -> [(u64, &'static str); 6] {
+    pub fn by_place(&self) -> [(u64, &'static str); 7] {
         [
             (self.line, "damaged on the line"),
             (self.fifo, "overrun in the MAC's FIFO"),
+            (self.queue, "without a descriptor of their queue"),
             (self.switch, "dropped by the switch"),
             (self.backlog, "dropped between interrupt and stack"),
             (self.socket, "dropped at the socket"),
@@ -89,6 +93,19 @@ impl Part {
     }
 }
 
+/// How long something took, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Times {
+    /// How many times were taken.
+    pub count: u64,
+    /// Their mean.
+    pub mean_us: f64,
+    /// What 99 % of them do not exceed.
+    pub p99_us: f64,
+    /// The longest.
+    pub max_us: f64,
+}
+
 /// What a run predicts. Never a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
@@ -102,8 +119,21 @@ pub struct Prediction {
     pub received: u64,
     /// Part of the sent packets that did not arrive, from 0 to 1. Packets under way at the end do not count.
     pub loss: f64,
-    /// Load of the CPU, in parts of one core.
+    /// Load of the busiest core of driver and stack, from 0 to 1.
     pub cpu: f64,
+    /// Load of each of these cores.
+    #[serde(default)]
+    pub cores: Vec<f64>,
+    /// How long payload was in the board: from the last bit that came in to the first that went out, or to the program
+    /// that has read it; for what the board sends, from the system call on. Absent if nothing got through.
+    #[serde(default)]
+    pub latency: Option<Times>,
+    /// Round trips of pings. Absent without answers.
+    #[serde(default)]
+    pub ping: Option<Times>,
+    /// Pings without an answer, but for those under way at the end.
+    #[serde(default)]
+    pub pings_lost: u64,
     /// Where packets were lost.
     pub drops: Drops,
     /// Pause frames that the board sent.

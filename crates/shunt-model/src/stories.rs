@@ -24,8 +24,10 @@ use std::{
 };
 
 /// The cases of the stories: a name, and a file as for [`Case::parse`].
-pub const CASES: [(&str, &str); 10] = [
+pub const CASES: [(&str, &str); 12] = [
     ("imx6", include_str!("../cases/imx6.toml")),
+    ("imx6-to12", include_str!("../cases/imx6-to12.toml")),
+    ("imx6-pcie", include_str!("../cases/imx6-pcie.toml")),
     ("atstk1000", include_str!("../cases/atstk1000.toml")),
     ("atngw100", include_str!("../cases/atngw100.toml")),
     ("imx8-enet-pcie", include_str!("../cases/imx8-enet-pcie.toml")),

@@ -4,25 +4,31 @@
 //! the earliest slot. Slots of equal time run in the order of their numbers.
 
 mod cpu;
+mod frame;
+mod latency;
 mod mac;
 mod memory;
+mod outcome;
 mod peer;
+mod program;
 mod switch;
 mod tcp;
 mod transmit;
 
 use crate::{
     case::{Case, Direction, Impossible, Protocol},
-    prediction::{Drops, Part, Prediction},
+    prediction::{Drops, Prediction},
     send_times::SendTimes,
     time::{NEVER, Ps, SECOND, from_ns, from_ps, of_bytes},
 };
-use cpu::{Cpu, Program};
+use cpu::Core;
 use fastrand::Rng;
+use frame::{Frame, Frames, Kind};
+use latency::Latency;
 use mac::Mac;
 use memory::Memory;
 use peer::Peer;
-use std::collections::VecDeque;
+use program::Program;
 use switch::Onward;
 use tcp::Sender;
 use transmit::Transmit;
@@ -32,44 +38,24 @@ const PORTS: usize = 2;
 /// A receiver waits at most 40 ms for another segment to acknowledge, as Linux does.
 const DELAYED_ACK: Ps = 40_000_000_000;
 
-/// What a slot of the agenda is for; per port or flow, the number is added.
+/// What a slot of the agenda is for; per port, flow, core or queue, the number is added.
 mod slot {
     pub(super) const LINE_IN: usize = 0;
     pub(super) const DMA_IN: usize = 2;
-    pub(super) const IRQ: usize = 4;
-    pub(super) const CPU: usize = 6;
-    pub(super) const PROGRAM: usize = 7;
-    pub(super) const ENGINE: usize = 8;
-    pub(super) const DMA_OUT: usize = 9;
-    pub(super) const LINE_OUT: usize = 11;
-    pub(super) const PEER: usize = 13;
-    pub(super) const SEND: usize = 15;
-    pub(super) const ACK: usize = 17;
-    pub(super) const TIMEOUT: usize = 19;
-    pub(super) const ONWARD: usize = 21;
-    pub(super) const RESUME: usize = 23;
-    pub(super) const XON: usize = 25;
-    pub(super) const COUNT: usize = 27;
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Udp,
-    Data,
-    Ack,
-}
-
-/// A frame. `index` counts the flow's transmissions; in an acknowledgement it is the last one that arrived.
-#[derive(Debug, Clone, Copy)]
-struct Frame {
-    index: u64,
-    /// From destination address to FCS; less if the frame overran.
-    bytes: u32,
-    payload: u32,
-    flow: u8,
-    kind: Kind,
-    /// Whether the frame is whole.
-    good: bool,
+    pub(super) const PROGRAM: usize = 4;
+    pub(super) const ENGINE: usize = 5;
+    pub(super) const DMA_OUT: usize = 6;
+    pub(super) const LINE_OUT: usize = 8;
+    pub(super) const PEER: usize = 10;
+    pub(super) const SEND: usize = 12;
+    pub(super) const ACK: usize = 14;
+    pub(super) const TIMEOUT: usize = 16;
+    pub(super) const ONWARD: usize = 18;
+    pub(super) const RESUME: usize = 20;
+    pub(super) const XON: usize = 22;
+    pub(super) const PING: usize = 24;
+    /// The cores, and behind them the interrupts of the queues of both ports.
+    pub(super) const CORES: usize = 25;
 }
 
 /// Where a flow begins or ends.
@@ -97,6 +83,8 @@ struct Flow {
     unacked: u32,
     unacked_since: Ps,
     last: u64,
+    /// The core of the board that received the last segment.
+    core: usize,
 }
 
 /// Time that parts were busy.
@@ -105,7 +93,7 @@ struct Busy {
     lines: [Ps; 2 * PORTS],
     bus_in: [Ps; PORTS],
     bus_out: [Ps; PORTS],
-    cpu: Ps,
+    cores: Vec<Ps>,
     program: Ps,
     engine: Ps,
     sender_waits: bool,
@@ -115,13 +103,13 @@ struct Busy {
 struct World<'c> {
     case: &'c Case,
     now: Ps,
-    agenda: [Ps; slot::COUNT],
+    agenda: Vec<Ps>,
     flows: Vec<Flow>,
     peers: [Peer; PORTS],
     macs: [Mac; PORTS],
     transmits: [Transmit; PORTS],
     onward: [Onward; PORTS],
-    cpu: Cpu,
+    cores: Vec<Core>,
     program: Program,
     /// The frame in the external engine, and the port that the engine looks at next.
     engine: Option<(usize, Frame)>,
@@ -131,6 +119,10 @@ struct World<'c> {
     pauses: u64,
     pauses_received: u64,
     busy: Busy,
+    /// Time of payload in the board, and round trips of pings.
+    in_the_box: Latency,
+    pings: Latency,
+    pings_lost: u64,
     costs: Costs,
     /// What the line damages.
     damage: Rng,
@@ -219,17 +211,19 @@ impl<'c> World<'c> {
             unacked: 0,
             unacked_since: 0,
             last: 0,
+            core: 0,
         };
+        let (cores, queues) = (case.stack_cores(), case.ring.queues);
         Self {
             case,
             now: 0,
-            agenda: [NEVER; slot::COUNT],
+            agenda: vec![NEVER; slot::CORES + cores + PORTS * queues as usize],
             flows: ends.iter().enumerate().map(flow).collect(),
             peers: Default::default(),
-            macs: Default::default(),
-            transmits: Default::default(),
+            macs: [(); PORTS].map(|()| Mac::new(queues)),
+            transmits: [(); PORTS].map(|()| Transmit::new(queues)),
             onward: Default::default(),
-            cpu: Cpu::default(),
+            cores: (0..cores).map(|_| Core::default()).collect(),
             program: Program::default(),
             engine: None,
             bus_free: 0,
@@ -237,7 +231,10 @@ impl<'c> World<'c> {
             drops: Drops::default(),
             pauses: 0,
             pauses_received: 0,
-            busy: Busy::default(),
+            busy: Busy { cores: vec![0; cores], ..Busy::default() },
+            in_the_box: Latency::default(),
+            pings: Latency::default(),
+            pings_lost: 0,
             costs,
             damage: Rng::with_seed(!u64::from(case.seed)),
         }
@@ -248,6 +245,9 @@ impl<'c> World<'c> {
         for flow in 0..self.flows.len() {
             // The second direction begins half a microsecond later, so that the two are not in step.
             self.agenda[slot::SEND + flow] = 500_000 * flow as Ps;
+        }
+        if self.case.traffic.ping_every_us > 0.0 {
+            self.agenda[slot::PING] = 0;
         }
         let mut events = 0;
         loop {
@@ -278,48 +278,31 @@ impl<'c> World<'c> {
         match slot {
             0..2 => self.line_in(slot - slot::LINE_IN),
             2..4 => self.dma_in_done(slot - slot::DMA_IN),
-            4..6 => self.interrupt(slot - slot::IRQ),
-            slot::CPU => self.cpu_done(),
             slot::PROGRAM => self.program_done(),
             slot::ENGINE => self.engine_done(),
-            9..11 => self.dma_out_done(slot - slot::DMA_OUT),
-            11..13 => self.line_out_done(slot - slot::LINE_OUT),
-            13..15 => self.peer_handles(slot - slot::PEER),
-            15..17 => self.send(slot - slot::SEND),
-            17..19 => self.acknowledge(slot - slot::ACK),
-            19..21 => self.timeout(slot - slot::TIMEOUT),
-            21..23 => self.onward_done(slot - slot::ONWARD),
-            23..25 => self.resume_sending(slot - slot::RESUME),
-            _ => self.check_xon(slot - slot::XON),
+            6..8 => self.dma_out_done(slot - slot::DMA_OUT),
+            8..10 => self.line_out_done(slot - slot::LINE_OUT),
+            10..12 => self.peer_handles(slot - slot::PEER),
+            12..14 => self.send(slot - slot::SEND),
+            14..16 => self.acknowledge(slot - slot::ACK),
+            16..18 => self.timeout(slot - slot::TIMEOUT),
+            18..20 => self.onward_done(slot - slot::ONWARD),
+            20..22 => self.resume_sending(slot - slot::RESUME),
+            22..24 => self.check_xon(slot - slot::XON),
+            slot::PING => self.ping(),
+            _ => match (slot - slot::CORES).checked_sub(self.cores.len()) {
+                None => self.core_done(slot - slot::CORES),
+                Some(irq) => self.interrupt(irq % PORTS, irq / PORTS),
+            },
         }
+    }
+
+    fn irq_slot(&self, port: usize, queue: usize) -> usize {
+        slot::CORES + self.cores.len() + PORTS * queue + port
     }
 
     fn schedule(&mut self, slot: usize, at: Ps) {
         self.agenda[slot] = at.max(self.now);
-    }
-
-    fn data_frame(&self, flow: usize) -> Frame {
-        let t = &self.case.traffic;
-        Frame {
-            index: self.flows[flow].sent,
-            bytes: t.frame_bytes(t.payload),
-            payload: t.payload,
-            flow: flow as u8,
-            kind: if t.protocol == Protocol::Udp { Kind::Udp } else { Kind::Data },
-            good: true,
-        }
-    }
-
-    fn ack_frame(&self, flow: usize) -> Frame {
-        let bytes = self.case.traffic.frame_bytes(0);
-        Frame {
-            index: self.flows[flow].last,
-            bytes,
-            payload: 0,
-            flow: flow as u8,
-            kind: Kind::Ack,
-            good: true,
-        }
     }
 
     /// Notes that a frame is lost. What is lost shows in the acknowledgement of a later frame.
@@ -332,6 +315,7 @@ impl<'c> World<'c> {
                 flow.sender.dropped(frame.index);
             }
             Kind::Ack => {}
+            Kind::Ping | Kind::Pong => self.pings_lost += 1,
         }
     }
 
@@ -349,46 +333,4 @@ impl<'c> World<'c> {
         flow.received += 1;
         flow.received_bytes += u64::from(frame.payload);
     }
-
-    fn predict(self, events: u64) -> Prediction {
-        let seconds = self.case.traffic.seconds;
-        let span = self.now as f64;
-        let sum = |of: fn(&Flow) -> u64| self.flows.iter().map(of).sum::<u64>();
-        let (sent, received, lost) = (sum(|f| f.sent), sum(|f| f.received), sum(|f| f.lost));
-        let bits = |bytes: u64| bytes as f64 * 8.0 / seconds;
-        let most = |times: &[Ps]| times.iter().copied().max().unwrap_or(0) as f64 / span;
-        let bus = if self.case.bus.shared {
-            (self.busy.bus_in.iter().sum::<Ps>() + self.busy.bus_out.iter().sum::<Ps>()) as f64 / span
-        } else {
-            most(&self.busy.bus_in).max(most(&self.busy.bus_out))
-        };
-        let cpu = (self.busy.cpu as f64 / span + self.case.cpu.base_load).min(1.0);
-        let mut busy = vec![
-            (Part::Line, most(&self.busy.lines)),
-            (Part::Bus, bus),
-            (Part::Cpu, cpu),
-            (Part::Program, self.busy.program as f64 / span),
-            (Part::Engine, self.busy.engine as f64 / span),
-        ];
-        for (_, part) in &mut busy {
-            *part = part.min(1.0);
-        }
-        busy.sort_by(|a, b| b.1.total_cmp(&a.1));
-        Prediction {
-            offered: bits(sent * u64::from(self.case.traffic.payload)),
-            goodput: self.flows.iter().map(|flow| bits(flow.received_bytes)).collect(),
-            sent,
-            received,
-            loss: if sent == 0 { 0.0 } else { lost as f64 / sent as f64 },
-            cpu,
-            drops: self.drops,
-            pauses: self.pauses,
-            pauses_received: self.pauses_received,
-            busy,
-            events,
-        }
-    }
 }
-
-/// A queue of frames.
-type Frames = VecDeque<Frame>;

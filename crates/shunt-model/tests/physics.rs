@@ -14,7 +14,7 @@ fn router() -> Case {
 fn predict(case: &Case) -> Prediction {
     let prediction = run(case).unwrap();
     let drops = prediction.drops;
-    let lost = drops.fifo + drops.switch + drops.backlog + drops.socket + drops.tx_ring;
+    let lost = drops.fifo + drops.queue + drops.switch + drops.backlog + drops.socket + drops.tx_ring;
     assert!(prediction.received + lost <= prediction.sent, "{prediction:?}");
     let under_way = prediction.sent - prediction.received - lost;
     let room = u64::from(case.ring.rx + 2 * case.ring.tx + case.cpu.socket_packets) + 1200;
@@ -150,7 +150,7 @@ fn the_same_case_gives_the_same_bytes() {
 }
 
 /// Of all digits of all figures.
-const RECORDED: u64 = 0x32e8_bf21_00b4_6116;
+const RECORDED: u64 = 0xc221_8a87_c466_8475;
 
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 

@@ -34,6 +34,12 @@ fn refuse(name: &str, value: impl ToString, wanted: impl Into<String>) -> Result
 fn bounds(name: &str) -> (f64, f64, &'static str) {
     match name {
         "switch.onward_rate" => (0.0, RATE_MAX, "use 0 to 1e13 bit/s"),
+        "ring.busiest" => (0.0, 1.0, "use a part of the packets, from 0 to 1"),
+        "ring.queues" | "cpu.cores" => (1.0, 64.0, "use 1 to 64"),
+        "cpu.clock" | "cpu.costs_at" => (1e-3, RATE_MAX, "use a clock in Hz, or a factor such as 2x"),
+        "driver.touched_lines" | "fifo.frames" | "ring.descriptor_bytes" => {
+            (0.0, f64::from(COUNT_MAX), "use 0 to 1048576")
+        }
         "traffic.ack_every" => (1.0, 1e3, "use 1 to 1000"),
         "traffic.seconds" => (1e-6, 600.0, "a run lasts 1e-6 to 600 seconds"),
         "traffic.payload" => (1.0, 65_000.0, "a packet has 1 to 65000 bytes of payload"),
@@ -47,7 +53,9 @@ fn bounds(name: &str) -> (f64, f64, &'static str) {
         "memory.width" => (8.0, 1024.0, "use 8 to 1024 bits"),
         "cpu.memory_share" => (0.0, 1.0, "use a part of the time, from 0 to 1"),
         "cpu.call_bytes" => (0.0, f64::from(BYTES_MAX), "use 0 to 268435456 bytes"),
-        "memory.burst" => (1.0, 4096.0, "use 1 to 4096 bytes"),
+        "memory.burst" | "memory.descriptor_burst" | "memory.line_bytes" => {
+            (1.0, 4096.0, "use 1 to 4096 bytes")
+        }
         "cpu.base_load" => (0.0, 0.99, "use a part of one core, from 0 to 0.99"),
         _ => bounds_of_unit(name),
     }
@@ -83,6 +91,13 @@ impl Case {
             if !(least..=most).contains(&number) {
                 return refuse(&name, number, wanted);
             }
+        }
+        if !(0.01..=100.0).contains(&self.speed()) {
+            let wanted = format!(
+                "the costs are for a clock of {} (cpu.costs_at); use a factor such as 2x",
+                self.cpu.costs_at
+            );
+            return refuse("cpu.clock", self.cpu.clock, wanted);
         }
         self.check_sizes()?;
         self.check_length()

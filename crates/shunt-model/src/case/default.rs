@@ -24,6 +24,8 @@ impl Default for Traffic {
             obeys_pause: true,
             seconds: 2.0,
             window: 256 << 10,
+            flows: 1,
+            ping_every_us: 0.0,
             peer_us: 50.0,
             peer_interrupt_us: 0.0,
             ack_every: 2,
@@ -55,6 +57,7 @@ impl Default for Fifo {
             passes_errors: false,
             pause: false,
             xoff: true,
+            frames: 0,
             almost_full: 0,
             almost_empty: 0,
             pause_quanta: 0xffff,
@@ -71,7 +74,7 @@ impl Default for Bus {
 
 impl Default for Ring {
     fn default() -> Self {
-        Self { rx: 256, tx: 256, buffer: 0 }
+        Self { rx: 256, tx: 256, buffer: 0, descriptor_bytes: 0, queues: 1, busiest: 0.0 }
     }
 }
 
@@ -81,6 +84,9 @@ impl Default for Memory {
             uncached: false,
             uncached_ns: 0.0,
             burst: 1,
+            descriptor_burst: 4,
+            maintain_ns: 0.0,
+            line_bytes: 32,
             cold_ns: 0.0,
             cached_ns: 0.0,
             unaligned: 1.0,
@@ -103,6 +109,7 @@ impl Default for Driver {
             descriptor_ns: 0.0,
             buffer_ns: 0.0,
             recycle: false,
+            touched_lines: 0,
             tx_ns: 0.0,
             second_port: 1.0,
             complete_ns: 0.0,
@@ -113,11 +120,15 @@ impl Default for Driver {
 impl Default for Cpu {
     fn default() -> Self {
         Self {
+            clock: 1.0,
+            costs_at: 1.0,
+            cores: 1,
             irq_ns: 0.0,
             stack_rx_ns: 0.0,
             stack_tx_ns: 0.0,
             ack_ns: 0.0,
             socket_ns: 0.0,
+            socket_tx_ns: 0.0,
             call_bytes: 0,
             memory_share: 0.0,
             socket_packets: 128,

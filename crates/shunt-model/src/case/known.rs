@@ -3,7 +3,7 @@
 //! An unknown cost has the value 0 in its field and its name in [`Case::unknown`], so that no prediction takes the 0
 //! for a fact.
 
-use super::{Case, Direction, Impossible, Interrupt, Path, Protocol};
+use super::{Case, Direction, Impossible, Interrupt, Path, Protocol, Receive};
 use toml::{Table, Value};
 
 /// The word that stands for an unknown cost in a case file.
@@ -56,7 +56,7 @@ impl Case {
     fn needed_costs(&self) -> Vec<&'static str> {
         let tcp = self.traffic.protocol == Protocol::Tcp;
         let mut needed = match self.forward.path {
-            _ if matches!(self.traffic.direction, Direction::Rx | Direction::Tx) => Vec::new(),
+            _ if self.ends_here() => Vec::new(),
             Path::External => return vec!["forward.external_ns"],
             Path::Slow => vec!["forward.slow_ns", "forward.slow_nat_ns"],
             Path::Tc => vec!["forward.tc_ns"],
@@ -67,12 +67,31 @@ impl Case {
             Direction::Tx => needed.extend(["cpu.stack_tx_ns", "driver.tx_ns"]),
             Direction::Forward | Direction::Both => needed.push("driver.tx_ns"),
         }
-        if matches!(self.traffic.direction, Direction::Rx | Direction::Tx) {
+        let (ends_here, receives) = (self.ends_here(), self.traffic.direction != Direction::Tx || tcp);
+        if ends_here {
             needed.extend(["cpu.socket_ns", "memory.cached_ns", "memory.checksum_ns"]);
             needed.extend(tcp.then_some("cpu.ack_ns"));
+            if self.traffic.ping_every_us > 0.0 {
+                needed.extend([
+                    "cpu.stack_rx_ns",
+                    "cpu.stack_tx_ns",
+                    "driver.rx_ns",
+                    "driver.tx_ns",
+                    "cpu.irq_ns",
+                ]);
+            }
         }
-        if self.traffic.direction != Direction::Tx || tcp {
+        if ends_here || self.driver.touched_lines == 0 {
+            needed.push("memory.maintain_ns");
+        }
+        if receives {
             needed.extend(["driver.rx_ns", "driver.descriptor_ns", "cpu.irq_ns"]);
+            needed.extend((!self.driver.recycle).then_some("driver.buffer_ns"));
+            needed.extend((self.driver.receive == Receive::Fragments).then_some("driver.fragment_ns"));
+            let uncached = self.memory.uncached || self.ring.descriptor_bytes > 0;
+            needed.extend(uncached.then_some("memory.uncached_ns"));
+            let cold = !self.memory.uncached && (ends_here || self.driver.receive != Receive::Fragments);
+            needed.extend(cold.then_some("memory.cold_ns"));
         }
         if self.driver.interrupt == Interrupt::PerPacket || self.driver.complete_ns > 0.0 {
             needed.extend(["driver.complete_ns", "cpu.irq_ns"]);

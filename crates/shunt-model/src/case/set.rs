@@ -48,8 +48,21 @@ pub fn parse_number(text: &str) -> Option<f64> {
     digits.parse::<f64>().ok().map(|number| number * factor)
 }
 
+/// A factor of the present value, such as `2x` or `0.5x`.
+fn factor(text: &str) -> Option<f64> {
+    text.trim().strip_suffix('x')?.parse().ok()
+}
+
 /// A value as the type that the parameter has now.
 fn value_like(now: &Value, text: &str) -> Result<Value, &'static str> {
+    if let (Some(factor), Some(number)) = (factor(text), as_number(now)) {
+        let number = factor * number;
+        return Ok(if now.is_integer() {
+            Value::Integer(number.round() as i64)
+        } else {
+            Value::Float(number)
+        });
+    }
     match now {
         Value::Boolean(_) => match text {
             "on" | "true" | "yes" => Ok(Value::Boolean(true)),
@@ -129,9 +142,9 @@ impl Case {
         all.collect()
     }
 
-    /// Sets a parameter from text, such as `fifo.pause` from `on`, `traffic.rate` from `400M` or `forward.tc_ns` from
-    /// `unknown`. Whether the case as a
-    /// whole can be is for [`Case::check`] to say.
+    /// Sets a parameter from text: `fifo.pause` from `on`, `traffic.rate` from `400M`, `cpu.clock` from `2x` (twice the
+    /// value that it has), `forward.tc_ns` from `unknown`. Whether the case as a whole can be is for [`Case::check`] to
+    /// say.
     ///
     /// # Errors
     /// Fails if there is no such parameter, or if the value has another type.
@@ -153,7 +166,8 @@ impl Case {
             why: why.to_owned(),
         };
         let mut unknown = self.unknown.clone();
-        let value = if is_cost(name) && is_unknown(text) {
+        let stays_unknown = factor(text).is_some() && unknown.contains(name);
+        let value = if is_cost(name) && (is_unknown(text) || stays_unknown) {
             unknown.insert(name.to_owned());
             Value::Float(0.0)
         } else {

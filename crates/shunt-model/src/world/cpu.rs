@@ -1,8 +1,9 @@
-//! The CPU: interrupts first, then the network stack, then the program. A job is one packet and is not interrupted.
+//! The cores of driver and stack: interrupts first, then the network stack, then the program. A job is one packet and is
+//! not interrupted. Core n serves the receive queues n, n + cores, and so on, of all ports.
 
-use super::{DELAYED_ACK, End, Frame, Frames, Kind, PORTS, Protocol, World, slot};
+use super::{DELAYED_ACK, End, Frame, Kind, PORTS, World, program::Task, slot};
 use crate::{
-    case::{Interrupt, Path},
+    case::Interrupt,
     time::{NEVER, Ps, from_ns, from_ps, from_us},
 };
 use std::collections::VecDeque;
@@ -14,6 +15,8 @@ const BACKLOG: usize = 1000;
 enum Job {
     #[default]
     None,
+    /// What the last job has led to is under way.
+    Finishing,
     Wake,
     /// An interrupt that begins polling or reports an error.
     Interrupt,
@@ -23,26 +26,20 @@ enum Job {
     Poll(usize, Frame),
     /// The stack.
     Stack(usize, Frame),
-    /// The driver frees the descriptors of this number of sent frames.
-    Complete(usize, u32),
+    /// The driver frees the descriptors of this number of frames that a port has sent for a queue.
+    Complete(usize, usize, u32),
     Program(Task),
 }
 
-/// What the program does.
-#[derive(Debug, Clone, Copy)]
-enum Task {
-    Read(Frame),
-    Write,
-}
-
-/// The CPU that runs driver and stack.
+/// A core that runs driver and stack.
 #[derive(Debug, Default)]
-pub(super) struct Cpu {
+pub(super) struct Core {
     job: Job,
     idle_since: Ps,
     /// Frames between an interrupt and the stack, and the ports they came in by.
     backlog: VecDeque<(usize, Frame)>,
-    next_port: usize,
+    /// The port and queue whose turn it is, as a number.
+    turn: usize,
     /// Packets in a row that the stack has processed while the program waits.
     in_a_row: u32,
     /// Time that the stack and the program have had since the stack lost its precedence.
@@ -52,125 +49,150 @@ pub(super) struct Cpu {
     debt: Ps,
 }
 
-/// The program that reads or writes at the board's socket.
-#[derive(Debug, Default)]
-pub(super) struct Program {
-    pub(super) socket: Frames,
-    /// UDP: the time to send has come.
-    pub(super) due: bool,
-    task: Option<Task>,
-    idle_since: Ps,
-}
-
 impl World<'_> {
-    pub(super) fn kick_cpu(&mut self) {
-        if !matches!(self.cpu.job, Job::None) {
+    pub(super) fn kick_core(&mut self, core: usize) {
+        if !matches!(self.cores[core].job, Job::None) {
             return;
         }
         let idle = &self.case.cpu;
-        // A cluster sleeps deeply only while all of its cores do.
-        let slept = self.program.task.is_none()
-            && self.now - self.cpu.idle_since.max(self.program.idle_since) >= from_us(idle.idle_after_us);
-        if idle.idle_exit_us > 0.0 && slept {
-            self.start(Job::Wake, from_us(idle.idle_exit_us), false);
+        if idle.idle_exit_us > 0.0 && self.sleeps() {
+            self.start(core, Job::Wake, from_us(idle.idle_exit_us), false);
         } else {
-            self.next_job();
+            self.next_job(core);
         }
     }
 
-    fn start(&mut self, job: Job, took: Ps, busy: bool) {
-        let took = took + std::mem::take(&mut self.cpu.debt);
+    /// Whether the cores sleep deeply: a cluster does so only while all of its cores do.
+    fn sleeps(&self) -> bool {
+        let works = self.cores.iter().any(|core| !matches!(core.job, Job::None));
+        let idle_since = self.cores.iter().map(|core| core.idle_since).max().unwrap_or(0);
+        let idle = self.now - idle_since.max(self.program.idle_since);
+        !works && self.program.task.is_none() && idle >= from_us(self.case.cpu.idle_after_us)
+    }
+
+    fn start(&mut self, core: usize, job: Job, took: Ps, busy: bool) {
+        let took = took + std::mem::take(&mut self.cores[core].debt);
         let took = if busy { self.memory.stretched(took, self.now) } else { took };
-        // Other work takes its part of the core.
-        self.cpu.job = job;
+        self.cores[core].job = job;
         if busy {
-            self.busy.cpu += took;
+            self.busy.cores[core] += took;
         }
-        let took = from_ps(took as f64 / (1.0 - self.case.cpu.base_load));
-        self.schedule(slot::CPU, self.now + took);
+        // Other work takes its part of the first core.
+        let other = if core == 0 { self.case.cpu.base_load } else { 0.0 };
+        let took = from_ps(took as f64 / (1.0 - other));
+        self.schedule(slot::CORES + core, self.now + took);
     }
 
-    fn next_job(&mut self) {
-        self.cpu.job = Job::None;
-        let cpu = &self.case.cpu;
-        if let Some(port) = (0..PORTS).find(|port| self.macs[*port].pending) {
-            let mac = &mut self.macs[port];
-            mac.pending = false;
-            mac.polled = self.case.driver.interrupt == Interrupt::Napi;
-            return self.start(Job::Interrupt, from_ns(self.case.irq_ns()), true);
+    /// The core that serves a queue.
+    pub(super) fn core_of(&self, queue: usize) -> usize {
+        queue % self.cores.len()
+    }
+
+    /// A port and a queue of a core for which something holds.
+    fn find(&self, core: usize, holds: impl Fn(usize, usize) -> bool) -> Option<(usize, usize)> {
+        let queues = (core..self.case.ring.queues as usize).step_by(self.cores.len());
+        queues
+            .flat_map(|queue| (0..PORTS).map(move |port| (port, queue)))
+            .find(|(port, queue)| holds(*port, *queue))
+    }
+
+    fn next_job(&mut self, core: usize) {
+        self.cores[core].job = Job::None;
+        let per_packet = self.case.driver.interrupt == Interrupt::PerPacket;
+        if let Some((port, queue)) = self.find(core, |port, queue| self.macs[port].queues[queue].pending) {
+            let queue = &mut self.macs[port].queues[queue];
+            queue.pending = false;
+            queue.polled = !per_packet;
+            return self.start(core, Job::Interrupt, from_ns(self.case.irq_ns()), true);
         }
-        if self.case.driver.interrupt == Interrupt::PerPacket {
-            if let Some((port, frame)) = self.take_ready(false) {
-                let cost = self.case.irq_ns() + self.case.driver_rx_ns(port, frame.bytes);
-                return self.start(Job::Driver(port, frame), from_ns(cost), true);
+        let sent = |world: &Self, polled: bool| {
+            world.find(core, |port, queue| {
+                world.transmits[port].done[queue] > 0 && (!polled || world.macs[port].queues[queue].polled)
+            })
+        };
+        if per_packet {
+            if let Some((port, frame)) = self.take_ready(core, false) {
+                let cost = self.case.irq_ns() + self.driver_rx_ns(port, frame);
+                return self.start(core, Job::Driver(port, frame), from_ns(cost), true);
             }
-            if let Some(port) = (0..PORTS).find(|port| self.transmits[*port].done > 0) {
+            if let Some((port, queue)) = sent(self, false) {
                 let cost = self.case.irq_ns() + self.case.complete_ns();
-                return self.start(Job::Complete(port, 1), from_ns(cost), true);
+                return self.start(core, Job::Complete(port, queue, 1), from_ns(cost), true);
             }
         }
-        let program = if cpu.own_core { None } else { self.peek_task() };
+        let program = if self.case.cpu.own_core || core > 0 { None } else { self.peek_task() };
         if program.is_some() && !self.stack_goes_first() {
             return self.start_task_here();
         }
-        if let Some((port, frame)) = self.cpu.backlog.pop_front() {
+        if let Some((port, frame)) = self.cores[core].backlog.pop_front() {
             let cost = from_ns(self.stack_ns(frame));
-            self.account_stack(cost);
-            return self.start(Job::Stack(port, frame), cost, true);
+            self.account_stack(core, cost);
+            return self.start(core, Job::Stack(port, frame), cost, true);
         }
-        if let Some(port) = (0..PORTS).find(|port| self.macs[*port].polled && self.transmits[*port].done > 0)
-        {
-            let done = self.transmits[port].done;
+        if let Some((port, queue)) = sent(self, true) {
+            let done = self.transmits[port].done[queue];
             let cost = from_ns(self.case.complete_ns() * f64::from(done));
-            return self.start(Job::Complete(port, done), cost, true);
+            return self.start(core, Job::Complete(port, queue, done), cost, true);
         }
-        if let Some((port, frame)) = self.take_ready(true) {
-            let cost = from_ns(self.case.driver_rx_ns(port, frame.bytes) + self.stack_ns(frame));
-            self.account_stack(cost);
-            return self.start(Job::Poll(port, frame), cost, true);
+        if let Some((port, frame)) = self.take_ready(core, true) {
+            let cost = from_ns(self.driver_rx_ns(port, frame) + self.stack_ns(frame));
+            self.account_stack(core, cost);
+            return self.start(core, Job::Poll(port, frame), cost, true);
         }
-        self.cpu.in_a_row = 0;
-        (self.cpu.stack_time, self.cpu.program_time) = (0, 0);
-        for mac in &mut self.macs {
-            mac.polled = false;
-        }
+        self.stop_polling(core);
         if program.is_some() {
             return self.start_task_here();
         }
-        self.cpu.idle_since = self.now;
+        self.cores[core].idle_since = self.now;
     }
 
-    /// The stack has precedence until it has done a budget of packets; then it shares the CPU fairly with the program.
-    fn stack_goes_first(&self) -> bool {
-        self.cpu.in_a_row < self.case.driver.budget || self.cpu.stack_time <= self.cpu.program_time
-    }
-
-    fn account_stack(&mut self, cost: Ps) {
-        self.cpu.in_a_row += 1;
-        if self.cpu.in_a_row > self.case.driver.budget {
-            self.cpu.stack_time += cost;
+    fn stop_polling(&mut self, core: usize) {
+        let (step, of) = (self.cores.len(), &mut self.cores[core]);
+        of.in_a_row = 0;
+        (of.stack_time, of.program_time) = (0, 0);
+        for mac in &mut self.macs {
+            mac.queues.iter_mut().skip(core).step_by(step).for_each(|queue| queue.polled = false);
         }
     }
 
+    /// The stack has precedence until it has done a budget of packets; then it shares the core fairly with the program.
+    fn stack_goes_first(&self) -> bool {
+        let core = &self.cores[0];
+        core.in_a_row < self.case.driver.budget || core.stack_time <= core.program_time
+    }
+
+    fn account_stack(&mut self, core: usize, cost: Ps) {
+        let core = &mut self.cores[core];
+        core.in_a_row += 1;
+        if core.in_a_row > self.case.driver.budget {
+            core.stack_time += cost;
+        }
+    }
+
+    /// The program runs on the first core.
     fn start_task_here(&mut self) {
         if let Some((task, cost)) = self.take_task() {
-            if self.cpu.in_a_row >= self.case.driver.budget {
-                self.cpu.program_time += cost;
+            if self.cores[0].in_a_row >= self.case.driver.budget {
+                self.cores[0].program_time += cost;
             }
-            self.start(Job::Program(task), cost, true);
+            self.start(0, Job::Program(task), cost, true);
         }
     }
 
-    /// Takes the next frame that is ready on any port, the ports in turn.
-    fn take_ready(&mut self, polled: bool) -> Option<(usize, Frame)> {
-        for turn in 0..PORTS {
-            let port = (self.cpu.next_port + turn) % PORTS;
-            let mac = &mut self.macs[port];
-            if polled && !mac.polled {
+    /// Takes the next frame that is ready for a core, its ports and queues in turn.
+    fn take_ready(&mut self, core: usize, polled: bool) -> Option<(usize, Frame)> {
+        let step = self.cores.len();
+        let queues = (self.case.ring.queues as usize).saturating_sub(core).div_ceil(step);
+        let all = PORTS * queues;
+        for turn in 0..all {
+            let at = (self.cores[core].turn + turn) % all;
+            let port = at % PORTS;
+            let queue = &mut self.macs[port].queues[core + at / PORTS * step];
+            if polled && !queue.polled {
                 continue;
             }
-            if let Some(frame) = mac.ready.pop_front() {
-                self.cpu.next_port = (port + 1) % PORTS;
+            if let Some(frame) = queue.ready.pop_front() {
+                self.cores[core].turn = at + 1;
                 return Some((port, frame));
             }
         }
@@ -179,15 +201,25 @@ impl World<'_> {
 
     fn is_for_board(&self, frame: Frame) -> bool {
         let flow = &self.flows[usize::from(frame.flow)];
-        let end = if frame.kind == Kind::Ack { flow.from } else { flow.to };
-        end == End::Board
+        match frame.kind {
+            Kind::Ack => flow.from == End::Board,
+            Kind::Udp | Kind::Data => flow.to == End::Board,
+            Kind::Ping => self.case.ends_here(),
+            Kind::Pong => false,
+        }
+    }
+
+    fn driver_rx_ns(&self, port: usize, frame: Frame) -> f64 {
+        self.case.driver_rx_ns(port, frame.bytes, !self.is_for_board(frame))
     }
 
     fn stack_ns(&self, frame: Frame) -> f64 {
         if !frame.good {
             0.0
         } else if !self.is_for_board(frame) {
-            self.case.forward_ns()
+            self.case.forward_ns(frame.bytes)
+        } else if frame.kind == Kind::Ping {
+            self.case.echo_ns(frame.bytes)
         } else if frame.kind == Kind::Ack {
             self.case.ack_ns()
         } else {
@@ -195,13 +227,13 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn cpu_done(&mut self) {
-        match std::mem::take(&mut self.cpu.job) {
-            Job::None | Job::Wake | Job::Interrupt => {}
+    pub(super) fn core_done(&mut self, core: usize) {
+        match std::mem::replace(&mut self.cores[core].job, Job::Finishing) {
+            Job::None | Job::Finishing | Job::Wake | Job::Interrupt => {}
             Job::Driver(port, frame) => {
                 self.refill(port, frame);
-                if frame.good && self.cpu.backlog.len() < BACKLOG {
-                    self.cpu.backlog.push_back((port, frame));
+                if frame.good && self.cores[core].backlog.len() < BACKLOG {
+                    self.cores[core].backlog.push_back((port, frame));
                 } else if frame.good {
                     self.drops.backlog += 1;
                     self.lose(frame);
@@ -209,19 +241,17 @@ impl World<'_> {
             }
             Job::Poll(port, frame) => {
                 self.refill(port, frame);
-                self.deliver(port, frame);
+                self.deliver(core, port, frame);
             }
-            Job::Stack(port, frame) => self.deliver(port, frame),
-            Job::Complete(port, frames) => self.complete(port, frames),
+            Job::Stack(port, frame) => self.deliver(core, port, frame),
+            Job::Complete(port, queue, frames) => self.complete(port, queue, frames),
             Job::Program(task) => self.finish(task),
         }
-        if matches!(self.cpu.job, Job::None) {
-            self.next_job();
-        }
+        self.next_job(core);
     }
 
     /// The stack is done with a frame.
-    fn deliver(&mut self, port: usize, frame: Frame) {
+    fn deliver(&mut self, core: usize, port: usize, frame: Frame) {
         if !frame.good {
             return;
         }
@@ -234,6 +264,8 @@ impl World<'_> {
                 self.acknowledged(flow, frame.index);
                 self.kick_program();
             }
+            Kind::Ping => self.transmit(port, Frame { kind: Kind::Pong, ..frame }),
+            Kind::Pong => {}
             Kind::Udp if self.program.socket.len() >= self.case.cpu.socket_packets as usize => {
                 self.drops.socket += 1;
                 self.lose(frame);
@@ -246,6 +278,7 @@ impl World<'_> {
                 self.program.socket.push_back(frame);
                 let to = &mut self.flows[flow];
                 to.last = frame.index;
+                to.core = core;
                 to.unacked += 1;
                 if to.unacked >= self.case.traffic.ack_every {
                     self.acknowledge_from_board(flow, port);
@@ -261,84 +294,10 @@ impl World<'_> {
     pub(super) fn acknowledge_from_board(&mut self, flow: usize, port: usize) {
         self.agenda[slot::ACK + flow] = NEVER;
         self.flows[flow].unacked = 0;
-        self.cpu.debt += from_ns(self.case.ack_ns());
+        let core = self.flows[flow].core;
+        self.cores[core].debt += from_ns(self.case.ack_ns());
         let ack = self.ack_frame(flow);
         self.transmit(port, ack);
-    }
-
-    /// What the program could do now.
-    fn peek_task(&mut self) -> Option<Task> {
-        if let Some(frame) = self.program.socket.front() {
-            return Some(Task::Read(*frame));
-        }
-        let sends = self.flows.first().is_some_and(|flow| flow.from == End::Board);
-        if !sends || !self.ring_has_room(0) {
-            return None;
-        }
-        let allowed = match self.case.traffic.protocol {
-            Protocol::Udp => self.program.due,
-            Protocol::Tcp => self.window_allows(0),
-        };
-        allowed.then_some(Task::Write)
-    }
-
-    fn take_task(&mut self) -> Option<(Task, Ps)> {
-        let task = self.peek_task()?;
-        let cost = match task {
-            Task::Read(frame) => {
-                self.program.socket.pop_front();
-                self.case.receive_ns(frame.payload)
-            }
-            Task::Write => self.case.send_ns(self.case.traffic.payload),
-        };
-        Some((task, from_ns(cost)))
-    }
-
-    fn finish(&mut self, task: Task) {
-        match task {
-            Task::Read(frame) => {
-                self.receive(frame);
-                if let (Kind::Data, End::Peer(port)) = (frame.kind, self.flows[0].from) {
-                    self.send_segments(0, port);
-                }
-            }
-            Task::Write => {
-                let frame = self.data_frame(0);
-                if self.case.traffic.protocol == Protocol::Udp {
-                    self.program.due = false;
-                    self.flows[0].sent += 1;
-                    let now = self.now;
-                    let next = self.flows[0].source.next(now);
-                    self.schedule(slot::SEND, next);
-                } else {
-                    self.sent_segment(0);
-                }
-                self.transmit(0, frame);
-            }
-        }
-    }
-
-    /// The program may have something to do.
-    pub(super) fn kick_program(&mut self) {
-        if !self.case.cpu.own_core {
-            return self.kick_cpu();
-        }
-        if self.program.task.is_some() {
-            return;
-        }
-        if let Some((task, cost)) = self.take_task() {
-            self.program.task = Some(task);
-            self.busy.program += cost;
-            self.schedule(slot::PROGRAM, self.now + cost);
-        }
-    }
-
-    pub(super) fn program_done(&mut self) {
-        if let Some(task) = self.program.task.take() {
-            self.program.idle_since = self.now;
-            self.finish(task);
-        }
-        self.kick_program();
     }
 
     /// The external engine takes the next frame of any port.
@@ -346,10 +305,11 @@ impl World<'_> {
         if self.engine.is_some() || self.agenda[slot::ENGINE] != NEVER {
             return;
         }
-        debug_assert_eq!(self.case.forward.path, Path::External, "only this path has an engine");
-        self.engine = self.take_ready(false);
-        if self.engine.is_some() {
-            let cost = from_ns(self.case.forward_ns());
+        debug_assert!(self.case.uses_engine(), "only this path has an engine");
+        // The engine looks at each queue, as the only core would.
+        self.engine = self.take_ready(0, false);
+        if let Some((_, frame)) = self.engine {
+            let cost = from_ns(self.case.forward_ns(frame.bytes));
             self.busy.engine += cost;
             self.schedule(slot::ENGINE, self.now + cost);
         }
@@ -358,7 +318,7 @@ impl World<'_> {
     pub(super) fn engine_done(&mut self) {
         if let Some((port, frame)) = self.engine.take() {
             self.refill(port, frame);
-            self.deliver(port, frame);
+            self.deliver(0, port, frame);
         }
         self.kick_engine();
     }

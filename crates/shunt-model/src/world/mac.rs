@@ -2,7 +2,7 @@
 
 use super::{Frame, Frames, World, slot, switch::Pause};
 use crate::{
-    case::{Interrupt, Path},
+    case::Interrupt,
     time::{NEVER, Ps, from_us},
 };
 use std::collections::VecDeque;
@@ -24,15 +24,25 @@ pub(super) struct Mac {
     quanta_end: Ps,
     /// Level when the frame that comes in began.
     level_at_start: u32,
+    pub(super) queues: Vec<Queue>,
+}
+
+/// A receive queue: a ring, and an interrupt.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Queue {
     /// Frames in memory that the driver has not seen.
     pub(super) ready: Frames,
-    pub(super) descriptors: u32,
-    /// NAPI: the port is polled, so it raises no interrupt.
+    descriptors: u32,
+    /// NAPI: the queue is polled, so it raises no interrupt.
     pub(super) polled: bool,
     pub(super) pending: bool,
 }
 
 impl Mac {
+    pub(super) fn new(queues: u32) -> Self {
+        Self { queues: vec![Queue::default(); queues as usize], ..Self::default() }
+    }
+
     /// Bytes in the FIFO. DMA takes bytes out at a constant rate.
     fn occupied(&self, now: Ps) -> u32 {
         let gone = match (self.dma, self.fifo.front()) {
@@ -65,9 +75,15 @@ impl World<'_> {
         }
         let section = self.case.fifo.section(frame.bytes);
         let earliest = start + self.costs.on_line(section);
+        frame.queue = self.queue_of(frame);
+        if frame.kind.is_payload() {
+            frame.since = now;
+        }
         let mac = &self.macs[port];
         let before = mac.occupied(now);
-        let has_descriptors = mac.descriptors + self.case.ring.descriptors(frame.bytes) <= self.case.ring.rx;
+        let used = mac.queues[usize::from(frame.queue)].descriptors;
+        let has_descriptors = used + self.case.ring.descriptors(frame.bytes) <= self.case.ring.rx;
+        let has_status = self.case.fifo.frames == 0 || mac.fifo.len() < self.case.fifo.frames as usize;
         // If DMA has nothing else to do, it takes bytes out of the FIFO while the frame comes in.
         let through = if mac.fifo.is_empty() && has_descriptors {
             let since = now.saturating_sub(earliest.max(mac.dma_free) + self.costs.bus_frame);
@@ -75,7 +91,7 @@ impl World<'_> {
         } else {
             0
         };
-        let room = self.case.fifo.bytes.saturating_sub(before) + through;
+        let room = if has_status { self.case.fifo.bytes.saturating_sub(before) + through } else { 0 };
         if frame.bytes > room {
             self.overrun(port, frame);
             self.macs[port].discards = true;
@@ -144,21 +160,25 @@ impl World<'_> {
         self.drops.fifo += 1;
         self.lose(frame);
         if self.case.driver.interrupt == Interrupt::PerPacket {
-            self.macs[port].pending = true;
-            self.kick_cpu();
+            self.macs[port].queues[0].pending = true;
+            self.kick_core(0);
         }
     }
 
     pub(super) fn start_dma_in(&mut self, port: usize) {
         let mac = &mut self.macs[port];
-        let Some((frame, earliest)) = mac.fifo.front() else { return };
+        let Some((frame, earliest)) = mac.fifo.front().copied() else { return };
         let descriptors = self.case.ring.descriptors(frame.bytes);
-        if mac.dma.is_some() || mac.descriptors + descriptors > self.case.ring.rx {
+        if mac.dma.is_some() {
             return;
         }
-        mac.descriptors += descriptors;
+        let queue = &mut mac.queues[usize::from(frame.queue)];
+        if queue.descriptors + descriptors > self.case.ring.rx {
+            return self.refuse_without_descriptor(port);
+        }
+        queue.descriptors += descriptors;
         let shared = self.case.bus.shared;
-        let mut begin = mac.dma_free.max(*earliest);
+        let mut begin = mac.dma_free.max(earliest);
         if shared {
             begin = begin.max(self.bus_free);
         }
@@ -173,52 +193,66 @@ impl World<'_> {
         self.schedule(slot::DMA_IN + port, end);
     }
 
+    /// The queue of the first frame has no descriptor. The frame waits if there is no other queue, or if flow control keeps
+    /// the FIFO from overrunning; else it is dropped, so that the other queues do not wait for it.
+    fn refuse_without_descriptor(&mut self, port: usize) {
+        if self.case.ring.queues == 1 || self.case.fifo.sends_pause() {
+            return;
+        }
+        if let Some((frame, _)) = self.macs[port].fifo.pop_front() {
+            self.macs[port].fifo_bytes -= frame.bytes;
+            self.drops.queue += 1;
+            self.lose(frame);
+        }
+        self.start_dma_in(port);
+    }
+
     pub(super) fn dma_in_done(&mut self, port: usize) {
         let mac = &mut self.macs[port];
         mac.dma = None;
         mac.dma_free = self.now;
-        if let Some((frame, _)) = mac.fifo.pop_front() {
-            mac.fifo_bytes -= frame.bytes;
-            mac.ready.push_back(frame);
-        }
+        let Some((frame, _)) = mac.fifo.pop_front() else { return };
+        let queue = usize::from(frame.queue);
+        mac.fifo_bytes -= frame.bytes;
+        mac.queues[queue].ready.push_back(frame);
         self.check_xon(port);
-        self.raise(port);
+        self.raise(port, queue);
         self.start_dma_in(port);
         self.expect_xon(port);
     }
 
-    /// A port has something for the driver: received frames, or sent ones.
-    pub(super) fn raise(&mut self, port: usize) {
-        if self.case.forward.path == Path::External {
+    /// A queue has something for the driver: received frames, or sent ones.
+    pub(super) fn raise(&mut self, port: usize, queue: usize) {
+        if self.case.uses_engine() {
             return self.kick_engine();
         }
         let driver = &self.case.driver;
         if driver.interrupt == Interrupt::PerPacket {
-            return self.kick_cpu();
+            return self.kick_core(self.core_of(queue));
         }
-        let mac = &mut self.macs[port];
-        if mac.polled || mac.pending {
+        let of = &mut self.macs[port].queues[queue];
+        if of.polled || of.pending {
             return;
         }
+        let slot = self.irq_slot(port, queue);
         if driver.coalesce_us == 0.0 {
-            mac.pending = true;
-            self.kick_cpu();
-        } else if self.agenda[slot::IRQ + port] == NEVER {
+            self.interrupt(port, queue);
+        } else if self.agenda[slot] == NEVER {
             let at = self.now + from_us(driver.coalesce_us);
-            self.schedule(slot::IRQ + port, at);
+            self.schedule(slot, at);
         }
     }
 
-    /// Coalescing ends: the interrupt is raised.
-    pub(super) fn interrupt(&mut self, port: usize) {
-        self.macs[port].pending = true;
-        self.kick_cpu();
+    /// The interrupt of a queue is raised, at the end of coalescing if there is any.
+    pub(super) fn interrupt(&mut self, port: usize, queue: usize) {
+        self.macs[port].queues[queue].pending = true;
+        self.kick_core(self.core_of(queue));
     }
 
     /// The driver is done with the buffers of a frame.
     pub(super) fn refill(&mut self, port: usize, frame: Frame) {
-        let mac = &mut self.macs[port];
-        mac.descriptors -= self.case.ring.descriptors(frame.bytes);
+        let queue = &mut self.macs[port].queues[usize::from(frame.queue)];
+        queue.descriptors -= self.case.ring.descriptors(frame.bytes);
         self.start_dma_in(port);
         self.expect_xon(port);
     }

@@ -24,7 +24,7 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new(case: &Case) -> Self {
-        Self { rate: case.memory.rate, share: case.cpu.memory_share, window: 0, taken: 0, taken_before: 0 }
+        Self { rate: case.memory.rate, share: case.memory_part(), window: 0, taken: 0, taken_before: 0 }
     }
 
     fn turn(&mut self, now: Ps) {

@@ -4,6 +4,8 @@ use super::{DELAYED_ACK, End, Frame, Frames, Kind, Protocol, World, slot, switch
 use crate::time::{Ps, from_ns, from_us};
 use std::collections::VecDeque;
 
+/// A frame of `ping` with 56 bytes of data.
+const PING_BYTES: u32 = 102;
 /// Frames that a directly connected sender puts into its own ring before it waits.
 const DIRECT_FRAMES: usize = 4;
 
@@ -18,7 +20,7 @@ pub(super) struct Peer {
     line_free: Ps,
     /// The pause that the board asked for.
     pub(super) paused: Pause,
-    /// Acknowledgements that the peer will send or take, in order of time.
+    /// Acknowledgements and pings that the peer will send or take, in order of time.
     later: VecDeque<(Ps, Frame)>,
     /// The peer's last interrupt, or the one that is to come.
     interrupt: Ps,
@@ -172,7 +174,7 @@ impl World<'_> {
                 let at = to.unacked_since + wait;
                 self.schedule(slot::ACK + flow, at);
             }
-            Kind::Ack => self.delay(port, frame),
+            Kind::Ack | Kind::Ping | Kind::Pong => self.delay(port, frame),
         }
     }
 
@@ -202,20 +204,48 @@ impl World<'_> {
         self.delay(port, frame);
     }
 
-    /// An acknowledgement leaves the peer, or reaches its sender.
+    /// An acknowledgement or a ping leaves the peer, or reaches the program that waits for it.
     pub(super) fn peer_handles(&mut self, port: usize) {
         if let Some((_, frame)) = self.peers[port].later.pop_front() {
             let flow = usize::from(frame.flow);
-            if self.flows[flow].from == End::Peer(port) {
-                self.acknowledged(flow, frame.index);
-                self.send_segments(flow, port);
-            } else {
-                self.enqueue(port, frame);
+            match frame.kind {
+                Kind::Ping => self.send_echo(port, Frame { kind: Kind::Pong, ..frame }),
+                Kind::Pong => self.pings.record(self.now - frame.since),
+                _ if self.flows[flow].from == End::Peer(port) => {
+                    self.acknowledged(flow, frame.index);
+                    self.send_segments(flow, port);
+                }
+                _ => self.enqueue(port, frame),
             }
         }
         if let Some((at, _)) = self.peers[port].later.front() {
             let at = *at;
             self.schedule(slot::PEER + port, at);
+        }
+    }
+
+    /// The host behind the first port sends a ping.
+    pub(super) fn ping(&mut self) {
+        let ping = Frame {
+            index: 0,
+            bytes: PING_BYTES + 4 * self.case.traffic.tags,
+            payload: 0,
+            flow: 0,
+            kind: Kind::Ping,
+            good: true,
+            queue: 0,
+            since: self.now,
+        };
+        self.send_echo(0, ping);
+        self.schedule(slot::PING, self.now + from_us(self.case.traffic.ping_every_us));
+    }
+
+    fn send_echo(&mut self, port: usize, frame: Frame) {
+        if self.case.switch.buffer == 0 || self.has_room(port, frame.bytes) {
+            self.enqueue(port, frame);
+        } else {
+            self.drops.switch += 1;
+            self.lose(frame);
         }
     }
 }

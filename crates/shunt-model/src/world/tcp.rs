@@ -81,6 +81,8 @@ impl Sender {
             self.threshold = (self.window / 2.0).max(2.0);
             self.window = self.threshold;
             self.recover = sent;
+        } else if last < self.recover && self.timeouts == 0 && self.window >= self.threshold {
+            // Fast recovery: the window grows again once it is over.
         } else if self.window < self.threshold {
             self.window += arrived;
         } else {

@@ -1,7 +1,6 @@
 //! A port's sending side: ring, DMA, line.
 
 use super::{End, Frame, Frames, World, slot, switch::Pause};
-use crate::case::Path;
 
 /// A port's sending side. The MAC holds one frame while another is on the line.
 #[derive(Debug, Default)]
@@ -10,16 +9,23 @@ pub(super) struct Transmit {
     dma: Option<Frame>,
     waiting: Option<Frame>,
     line: Option<Frame>,
-    /// Frames that are sent, and whose descriptors the driver has not freed yet.
-    pub(super) done: u32,
+    /// For each queue: frames that are sent, and whose descriptors the driver has not freed yet.
+    pub(super) done: Vec<u32>,
     /// The pause that the switch asked for.
     pub(super) paused: Pause,
+}
+
+impl Transmit {
+    pub(super) fn new(queues: u32) -> Self {
+        Self { done: vec![0; queues as usize], ..Self::default() }
+    }
 }
 
 impl World<'_> {
     pub(super) fn ring_has_room(&self, port: usize) -> bool {
         let out = &self.transmits[port];
-        out.ring.len() + usize::from(out.dma.is_some()) + (out.done as usize) < self.case.ring.tx as usize
+        let done = out.done.iter().sum::<u32>() as usize;
+        out.ring.len() + usize::from(out.dma.is_some()) + done < self.case.ring.tx as usize
     }
 
     pub(super) fn transmit(&mut self, port: usize, frame: Frame) {
@@ -52,19 +58,20 @@ impl World<'_> {
     pub(super) fn dma_out_done(&mut self, port: usize) {
         let out = &mut self.transmits[port];
         out.waiting = out.dma.take();
+        let queue = out.waiting.map_or(0, |frame| usize::from(frame.queue));
         self.start_line_out(port);
         self.start_dma_out(port);
-        if self.case.driver.complete_ns > 0.0 && self.case.forward.path != Path::External {
-            self.transmits[port].done += 1;
-            self.raise(port);
+        if self.case.driver.complete_ns > 0.0 && !self.case.uses_engine() {
+            self.transmits[port].done[queue] += 1;
+            self.raise(port, queue);
         } else {
             self.freed();
         }
     }
 
     /// The driver has freed descriptors of sent frames.
-    pub(super) fn complete(&mut self, port: usize, frames: u32) {
-        self.transmits[port].done -= frames;
+    pub(super) fn complete(&mut self, port: usize, queue: usize, frames: u32) {
+        self.transmits[port].done[queue] -= frames;
         self.freed();
     }
 
@@ -82,6 +89,9 @@ impl World<'_> {
         }
         out.line = out.waiting.take();
         if let Some(frame) = out.line {
+            if frame.kind.is_payload() {
+                self.in_the_box.record(now - frame.since);
+            }
             let took = self.costs.on_line(frame.bytes) + self.costs.gap;
             self.busy.lines[super::PORTS + port] += took;
             self.schedule(slot::LINE_OUT + port, self.now + took);

@@ -6,7 +6,7 @@ use crate::render::{Answer, Format, columns::align, units};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use shunt_lab::PathLabel;
-use shunt_model::{Explanation, Fit, Prediction, stories::StoryPredictions};
+use shunt_model::{Explanation, Fit, Prediction, Times, stories::StoryPredictions};
 
 /// An answer of `shunt model`.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,9 +69,18 @@ fn run(name: &str, prediction: &Prediction) -> String {
         ["offered".to_owned(), rate(prediction.offered)],
         ["goodput".to_owned(), each.join(" and ")],
         ["loss".to_owned(), format!("{:.3} %", 100.0 * prediction.loss)],
-        ["CPU load".to_owned(), format!("{:.1} % of one core", 100.0 * prediction.cpu)],
+        ["CPU load".to_owned(), load(prediction)],
         ["busy".to_owned(), busy.join(", ")],
     ];
+    for (name, times) in [("time in the board", prediction.latency), ("ping", prediction.ping)] {
+        if let Some(Times { mean_us, p99_us, max_us, .. }) = times {
+            let [mean, p99, max] = [mean_us, p99_us, max_us].map(micros);
+            rows.push([name.to_owned(), format!("{mean} on average, 99 % within {p99}, at most {max}")]);
+        }
+    }
+    if prediction.pings_lost > 0 {
+        rows.push(["lost pings".to_owned(), prediction.pings_lost.to_string()]);
+    }
     if !lost.is_empty() {
         rows.push(["lost packets".to_owned(), lost.join(", ")]);
     }
@@ -86,8 +95,21 @@ fn run(name: &str, prediction: &Prediction) -> String {
     format!("model of {name}, not a measurement\n{}", align("<", &rows))
 }
 
+fn load(prediction: &Prediction) -> String {
+    let each: Vec<String> = prediction.cores.iter().map(|load| format!("{:.1} %", 100.0 * load)).collect();
+    if each.len() > 1 { each.join(", ") } else { format!("{:.1} % of one core", 100.0 * prediction.cpu) }
+}
+
+fn micros(us: f64) -> String {
+    format!("{} us", significant(us))
+}
+
 fn sweep(points: &[ModelPoint]) -> String {
-    let mut rows = vec![["at", "offered", "goodput", "loss", "CPU", "pauses"].map(str::to_owned).to_vec()];
+    let heads = ["at", "offered", "goodput", "loss", "CPU", "pauses", "time in the board", "99 %"];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    let time = |times: &Option<Times>, of: fn(&Times) -> f64| {
+        times.as_ref().map_or("-".to_owned(), |times| micros(of(times)))
+    };
     rows.extend(points.iter().map(|ModelPoint { settings: at, prediction, .. }| {
         vec![
             settings(at),
@@ -96,6 +118,8 @@ fn sweep(points: &[ModelPoint]) -> String {
             format!("{:.2} %", 100.0 * prediction.loss),
             format!("{:.1} %", 100.0 * prediction.cpu),
             prediction.pauses.to_string(),
+            time(&prediction.latency, |times| times.mean_us),
+            time(&prediction.latency, |times| times.p99_us),
         ]
     }));
     format!("model, not a measurement\n{}", align("<>", &rows))
