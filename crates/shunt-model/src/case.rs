@@ -324,4 +324,7 @@ pub struct Forward {
     pub external_ns: f64,
     /// Time that NAT adds in Linux's stack; 0 without NAT.
     pub slow_nat_ns: f64,
+    /// Time that a packet of TCP takes in Linux's stack in addition to one of UDP: connection tracking follows its
+    /// windows.
+    pub slow_tcp_ns: f64,
 }

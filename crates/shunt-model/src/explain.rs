@@ -159,6 +159,7 @@ fn relieve_cpu(case: &mut Case) {
         &mut cpu.ack_ns,
         &mut forward.slow_ns,
         &mut forward.slow_nat_ns,
+        &mut forward.slow_tcp_ns,
         &mut forward.tc_ns,
         &mut forward.xdp_ns,
     ] {

@@ -1,4 +1,5 @@
-//! What people ask of a model: another clock, latency under load, other silicon, another NIC, more queues, a better driver.
+//! What people ask of a model: another clock, latency under load, other silicon, another NIC, more queues, a better
+//! driver.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 

@@ -212,7 +212,10 @@ impl Case {
     /// Time to forward a packet, on the CPU or on the core of the external engine.
     pub(crate) fn forward_ns(&self, bytes: u32) -> f64 {
         let path = match self.forward.path {
-            Path::Slow => self.forward.slow_ns + self.forward.slow_nat_ns,
+            Path::Slow => {
+                let tcp = if self.traffic.protocol == Protocol::Tcp { self.forward.slow_tcp_ns } else { 0.0 };
+                self.forward.slow_ns + self.forward.slow_nat_ns + tcp
+            }
             Path::Tc => self.forward.tc_ns,
             Path::Xdp => self.forward.xdp_ns,
             Path::External => return self.forward.external_ns,

@@ -58,6 +58,7 @@ impl Case {
         let mut needed = match self.forward.path {
             _ if self.ends_here() => Vec::new(),
             Path::External => return vec!["forward.external_ns"],
+            Path::Slow if tcp => vec!["forward.slow_ns", "forward.slow_nat_ns", "forward.slow_tcp_ns"],
             Path::Slow => vec!["forward.slow_ns", "forward.slow_nat_ns"],
             Path::Tc => vec!["forward.tc_ns"],
             Path::Xdp => vec!["forward.xdp_ns"],

@@ -89,8 +89,8 @@ pub struct Traffic {
     pub ping_every_us: f64,
     /// TCP and pings: time that the peer adds to each round trip.
     pub peer_us: f64,
-    /// TCP and pings: the least time between two interrupts of a peer, whose NIC moderates them. What arrives meanwhile is
-    /// handled together, so that a sender answers several acknowledgements with one burst.
+    /// TCP and pings: the least time between two interrupts of a peer, whose NIC moderates them. What arrives meanwhile
+    /// is handled together, so that a sender answers several acknowledgements with one burst.
     pub peer_interrupt_us: f64,
     /// TCP: a receiver acknowledges at the latest after this many segments ...
     pub ack_every: u32,

@@ -1,5 +1,5 @@
-//! The cores of driver and stack: interrupts first, then the network stack, then the program. A job is one packet and is
-//! not interrupted. Core n serves the receive queues n, n + cores, and so on, of all ports.
+//! The cores of driver and stack: interrupts first, then the network stack, then the program. A job is one packet and
+//! is not interrupted. Core n serves the receive queues n, n + cores, and so on, of all ports.
 
 use super::{DELAYED_ACK, End, Frame, Kind, PORTS, World, program::Task, slot};
 use crate::{

@@ -193,8 +193,8 @@ impl World<'_> {
         self.schedule(slot::DMA_IN + port, end);
     }
 
-    /// The queue of the first frame has no descriptor. The frame waits if there is no other queue, or if flow control keeps
-    /// the FIFO from overrunning; else it is dropped, so that the other queues do not wait for it.
+    /// The queue of the first frame has no descriptor. The frame waits if there is no other queue, or if flow control
+    /// keeps the FIFO from overrunning; else it is dropped, so that the other queues do not wait for it.
     fn refuse_without_descriptor(&mut self, port: usize) {
         if self.case.ring.queues == 1 || self.case.fifo.sends_pause() {
             return;
