@@ -16,7 +16,7 @@ pub use set::{CaseError, parse_number};
 pub use traffic::{Direction, Pacing, Protocol, Traffic};
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// Everything that a run depends on. The same case gives the same prediction on every machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -46,10 +46,11 @@ pub struct Case {
     pub cpu: Cpu,
     /// Forwarding, if the board is a router.
     pub forward: Forward,
-    /// Costs that nobody has measured, by name: a prediction that depends on one is refused. In a case file, the value
-    /// of such a cost is the word `unknown`.
+    /// Costs that nobody has measured, by name, and the range that each is in, if that is known: a prediction that
+    /// depends on one is refused, and with a range it has two ends. In a case file, the value of such a cost is the
+    /// word `unknown`, or text such as `"3000..20000"`.
     #[serde(skip)]
-    pub unknown: BTreeSet<String>,
+    pub unknown: BTreeMap<String, Option<(f64, f64)>>,
 }
 
 impl Case {

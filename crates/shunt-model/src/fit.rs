@@ -244,8 +244,12 @@ pub fn fit_watched(
             name: (*name).to_owned(),
             hint: " that is a number".to_owned(),
         })?;
-        // Of an unknown cost, nothing is known but that it is about a microsecond.
-        let number = if case.unknown.contains(*name) { 1e3 } else { number };
+        // Of an unknown cost without a range, nothing is known but that it is about a microsecond.
+        let number = match case.unknown.get(*name) {
+            Some(Some((low, high))) => (low * high).sqrt(),
+            Some(None) => 1e3,
+            None => number,
+        };
         start.push(libm::log(number.max(1e-3)));
     }
     for observation in observations {

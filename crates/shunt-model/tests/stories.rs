@@ -33,12 +33,13 @@ fn held_out_figures_are_predicted_within_10_percent_and_5_points() {
 }
 
 #[test]
-fn goodput_that_was_held_out_is_predicted_better_than_without_a_mechanism() {
+fn without_a_mechanism_errors_of_held_out_goodput_are_half_as_large_again() {
     let mut informative = 0;
     for story in stories::all() {
         for skill in story.predict().unwrap().skill.iter().filter(|skill| skill.quantity == "goodput") {
             informative += skill.informative;
-            assert_ne!(skill.works(), Some(false), "{}: {skill:?}", story.name);
+            let (Some(model), Some(trivial)) = (skill.model, skill.best_trivial()) else { continue };
+            assert!(1.5 * model < trivial, "{}: {skill:?}", story.name);
         }
     }
     assert!(informative > 20, "{informative} figures say little");
@@ -64,7 +65,7 @@ fn the_imx6_collapses_beyond_a_knee_and_pause_frames_end_that() {
     assert!((400..=600).contains(&knee) && goodput("1000M") < 0.75 * most, "{knee}: {most}");
     let settings = [("fifo.pause", "on"), ("fifo.xoff", "on"), ("fifo.section_full", "128")];
     let paused = predict("imx6", &[&settings[..], &[("traffic.rate", "1000M")]].concat());
-    assert!(paused.drops.fifo == 0 && paused.pauses > 1000 && paused.total() > 580e6, "{paused:?}");
+    assert!(paused.drops.fifo == 0 && paused.pauses > 1000 && paused.total() > 560e6, "{paused:?}");
 }
 
 #[test]

@@ -53,6 +53,16 @@ fn predictions_say_that_they_are_of_a_model() {
 }
 
 #[test]
+fn a_cost_of_which_only_a_range_is_known_gives_two_predictions() {
+    let range = ["--set", "forward.path=external", "--set", "forward.external_ns=3000..20000"];
+    let ends = json(&[&["run", "imx8-enet-pcie", "--set", "traffic.seconds=0.1"][..], &range].concat());
+    let [low, high] = &ends["points"].as_array().unwrap()[..] else { panic!("{ends:#}") };
+    assert_eq!(high["settings"][0][0], "forward.external_ns");
+    let goodput = |end: &Value| end["prediction"]["goodput"][0].as_f64().unwrap();
+    assert!(goodput(low) > 1.5 * goodput(high), "{ends:#}");
+}
+
+#[test]
 fn a_case_is_a_file_that_can_be_printed_changed_and_fitted() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();

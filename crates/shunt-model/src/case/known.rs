@@ -3,7 +3,8 @@
 //! An unknown cost has the value 0 in its field and its name in [`Case::unknown`], so that no prediction takes the 0
 //! for a fact.
 
-use super::{Case, Direction, Impossible, Interrupt, Path, Protocol, Receive};
+use super::{Case, Direction, Impossible, Interrupt, Path, Protocol, Receive, parse_number};
+use std::collections::BTreeSet;
 use toml::{Table, Value};
 
 /// The word that stands for an unknown cost in a case file.
@@ -17,36 +18,42 @@ pub(super) fn is_cost(name: &str) -> bool {
     ["memory", "driver", "cpu", "forward"].contains(&section) && name.ends_with("_ns")
 }
 
-pub(super) fn is_unknown(text: &str) -> bool {
-    text.trim() == UNKNOWN
+/// What the text of an unknown cost says of it: nothing, or a range.
+pub(super) fn unknown(text: &str) -> Option<Option<(f64, f64)>> {
+    if text.trim() == UNKNOWN {
+        return Some(None);
+    }
+    let (low, high) = text.split_once("..")?;
+    let range = (parse_number(low)?, parse_number(high)?);
+    (range.0 < range.1).then_some(Some(range))
 }
 
-/// Takes the unknown costs out of the text of a case, and returns their names.
-pub(super) fn take_unknown(table: &mut Table) -> Vec<String> {
-    let mut unknown = Vec::new();
+fn text(range: Option<(f64, f64)>) -> String {
+    range.map_or(UNKNOWN.to_owned(), |(low, high)| format!("{low}..{high}"))
+}
+
+/// Takes the unknown costs out of the text of a case.
+pub(super) fn take_unknown(table: &mut Table) -> Vec<(String, Option<(f64, f64)>)> {
+    let forward = table.get("forward").and_then(Value::as_table);
+    let left_out = PATHS.iter().filter(|key| forward.is_none_or(|keys| !keys.contains_key(**key)));
+    let mut all: Vec<_> = left_out.map(|key| (format!("forward.{key}"), None)).collect();
     for (section, keys) in table.iter_mut() {
         let Some(keys) = keys.as_table_mut() else { continue };
         keys.retain(|key, value| {
             let name = format!("{section}.{key}");
-            let is_unknown = is_cost(&name) && value.as_str().is_some_and(is_unknown);
-            if is_unknown {
-                unknown.push(name);
-            }
-            !is_unknown
+            let known = value.as_str().filter(|_| is_cost(&name)).and_then(unknown);
+            known.map(|range| all.push((name, range))).is_none()
         });
     }
-    let forward = table.get("forward").and_then(Value::as_table);
-    let left_out = PATHS.iter().filter(|key| forward.is_none_or(|keys| !keys.contains_key(**key)));
-    unknown.extend(left_out.map(|key| format!("forward.{key}")));
-    unknown
+    all
 }
 
 /// Writes the unknown costs into the table of a case.
 pub(super) fn put_unknown(case: &Case, table: &mut Table) {
-    for name in &case.unknown {
+    for (name, range) in &case.unknown {
         let Some((section, key)) = name.split_once('.') else { continue };
         if let Some(value) = table.get_mut(section).and_then(|keys| keys.get_mut(key)) {
-            *value = Value::String(UNKNOWN.to_owned());
+            *value = Value::String(text(*range));
         }
     }
 }
@@ -100,13 +107,29 @@ impl Case {
         needed
     }
 
+    /// The ends of a prediction that depends on costs of which only a range is known: settings with all of them low,
+    /// and with all of them high. Empty if it depends on no such cost.
+    pub fn ends(&self) -> Vec<Vec<(String, String)>> {
+        let needed: BTreeSet<&'static str> = self.needed_costs().into_iter().collect();
+        let range = |name: &'static str| Some((name, (*self.unknown.get(name)?)?));
+        let ranges: Vec<_> = needed.into_iter().filter_map(range).collect();
+        if ranges.is_empty() {
+            return Vec::new();
+        }
+        let end = |value: fn((f64, f64)) -> f64| {
+            ranges.iter().map(|(name, range)| ((*name).to_owned(), value(*range).to_string())).collect()
+        };
+        vec![end(|range| range.0), end(|range| range.1)]
+    }
+
     /// Checks that every cost that a prediction depends on is known.
     pub(crate) fn check_known(&self) -> Result<(), Impossible> {
-        let missing = self.needed_costs().into_iter().find(|name| self.unknown.contains(*name));
-        missing.map_or(Ok(()), |name| {
+        let known = |name| Some((name, *self.unknown.get(name)?));
+        let missing = self.needed_costs().into_iter().find_map(known);
+        missing.map_or(Ok(()), |(name, range)| {
             Err(Impossible {
                 name: name.to_owned(),
-                value: UNKNOWN.to_owned(),
+                value: text(range),
                 wanted:
                     "this prediction depends on it; measure and fit it, or set it (0 if it costs nothing)"
                         .to_owned(),
@@ -148,6 +171,25 @@ mod tests {
         assert!(crate::run(&case).is_ok());
         case.set_number("cpu.stack_rx_ns", 5.0).unwrap();
         assert_eq!(case.number("cpu.stack_rx_ns"), Some(5.0));
+    }
+
+    #[test]
+    fn a_range_gives_the_two_ends_of_the_predictions_that_depend_on_it() {
+        let text = "[traffic]\ndirection = \"forward\"\npayload = 18\n[forward]\nslow_ns = 4000.0\nexternal_ns = \"3000..20000\"";
+        let mut case = case(text);
+        assert_eq!((case.ends().len(), Case::parse(&case.to_toml()).unwrap()), (0, case.clone()));
+        case.set("forward.path", "external").unwrap();
+        assert_eq!(crate::run(&case).unwrap_err().value, "3000..20000");
+        let goodput = |settings: &Vec<(String, String)>| {
+            let mut case = case.clone();
+            settings.iter().for_each(|(name, value)| case.set(name, value).unwrap());
+            crate::run(&case).unwrap().total()
+        };
+        let [low, high] = &case.ends()[..] else { panic!("two ends") };
+        assert!((goodput(low) / goodput(high) - 20.0 / 3.0).abs() < 0.1);
+        case.set("forward.external_ns", "5k..4k").unwrap_err();
+        case.set("forward.external_ns", "4k..5k").unwrap();
+        assert_eq!(case.ends()[1], [("forward.external_ns".to_owned(), "5000".to_owned())]);
     }
 
     #[test]

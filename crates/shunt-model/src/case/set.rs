@@ -2,7 +2,7 @@
 
 use super::{
     Case,
-    known::{is_cost, is_unknown, put_unknown, take_unknown},
+    known::{self, is_cost, put_unknown, take_unknown},
 };
 use thiserror::Error;
 use toml::{Table, Value};
@@ -166,13 +166,20 @@ impl Case {
             why: why.to_owned(),
         };
         let mut unknown = self.unknown.clone();
-        let stays_unknown = factor(text).is_some() && unknown.contains(name);
-        let value = if is_cost(name) && (is_unknown(text) || stays_unknown) {
-            unknown.insert(name.to_owned());
-            Value::Float(0.0)
-        } else {
-            unknown.remove(name);
-            value_like(now, text).map_err(bad)?
+        let scaled = |range: Option<(f64, f64)>| {
+            let by = factor(text)?;
+            Some(range.map(|(low, high)| (by * low, by * high)))
+        };
+        let now_unknown = known::unknown(text).or_else(|| scaled(*unknown.get(name)?));
+        let value = match now_unknown {
+            Some(range) if is_cost(name) => {
+                unknown.insert(name.to_owned(), range);
+                Value::Float(0.0)
+            }
+            _ => {
+                unknown.remove(name);
+                value_like(now, text).map_err(bad)?
+            }
         };
         parameters.insert(key.to_owned(), value);
         let case: Self = table.try_into().map_err(|e: toml::de::Error| bad(e.message().trim()))?;

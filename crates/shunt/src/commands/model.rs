@@ -118,10 +118,21 @@ pub(crate) enum ModelPlan {
 }
 
 /// A case at certain values, and these.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Point {
     settings: Vec<(String, String)>,
     case: Case,
+}
+
+impl Point {
+    fn with(mut self, settings: Vec<(String, String)>) -> Result<Self, Failure> {
+        for (name, value) in &settings {
+            self.case.set(name, value).map_err(wrong)?;
+        }
+        self.case.check().map_err(|impossible| wrong(impossible.into()))?;
+        self.settings.extend(settings);
+        Ok(self)
+    }
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {
@@ -166,12 +177,10 @@ impl CaseArgs {
         let base = self.resolve()?;
         let mut points = Vec::new();
         for settings in settings_of(over)? {
-            let mut case = base.clone();
-            for (name, value) in &settings {
-                case.set(name, value).map_err(wrong)?;
-            }
-            case.check().map_err(|impossible| wrong(impossible.into()))?;
-            points.push(Point { settings, case });
+            let point = Point { settings: Vec::new(), case: base.clone() }.with(settings)?;
+            let ends = point.case.ends();
+            let both = ends.into_iter().map(|end| point.clone().with(end)).collect::<Result<Vec<_>, _>>()?;
+            points.extend(if both.is_empty() { vec![point] } else { both });
         }
         Ok(points)
     }
@@ -236,7 +245,10 @@ fn search(
 impl ModelPlan {
     fn resolve(typed: &ModelCommand) -> Result<Self, Failure> {
         Ok(match typed {
-            ModelCommand::Run(case) => Self::Run(Box::new(case.resolve()?)),
+            ModelCommand::Run(case) => match case.points(&[])?.as_slice() {
+                [point] => Self::Run(Box::new(point.case.clone())),
+                ends => Self::Sweep(ends.to_vec()),
+            },
             ModelCommand::Sweep(SweepArgs { case, over }) => Self::Sweep(case.points(over)?),
             ModelCommand::Explain(ExplainArgs { case, over }) => Self::Explain(case.points(over)?),
             ModelCommand::Fit(fit) => fit.resolve()?,
