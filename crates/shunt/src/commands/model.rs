@@ -269,7 +269,7 @@ impl ModelPlan {
         Ok(match self {
             Self::Run(case) => {
                 let prediction = run(&case).map_err(|impossible| wrong(impossible.into()))?;
-                ModelAnswer::Run { name: case.name, prediction }
+                ModelAnswer::Run { name: case.name, prediction: Box::new(prediction) }
             }
             Self::Sweep(points) => ModelAnswer::Sweep(on_all_cores(&points, |point| {
                 let prediction = run(&point.case).map_err(|impossible| wrong(impossible.into()))?;

@@ -13,7 +13,7 @@ use shunt_model::{Explanation, Fit, Prediction, Times, stories::StoryPredictions
 pub(crate) enum ModelAnswer {
     Run {
         name: String,
-        prediction: Prediction,
+        prediction: Box<Prediction>,
     },
     Sweep(Vec<ModelPoint>),
     Explained(Vec<ModelPoint>),

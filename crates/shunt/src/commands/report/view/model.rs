@@ -29,7 +29,7 @@ const MOST_BARS: usize = 30;
 #[serde(untagged)]
 enum Predictions {
     Points { points: Vec<ModelPoint> },
-    Run { model: String, prediction: Prediction },
+    Run { model: String, prediction: Box<Prediction> },
     Fit { fit: Fit },
     Stories(Vec<StoryPredictions>),
 }
@@ -55,7 +55,7 @@ fn tables(predictions: &Predictions) -> Vec<SectionTable> {
         Predictions::Points { points } => vec![of_points(points)],
         Predictions::Run { model, prediction } => {
             let point =
-                ModelPoint { settings: Vec::new(), prediction: prediction.clone(), explanation: None };
+                ModelPoint { settings: Vec::new(), prediction: (**prediction).clone(), explanation: None };
             vec![SectionTable { name: model.clone(), ..of_points(&[point]) }]
         }
         Predictions::Fit { fit } => vec![of_fit(fit)],
