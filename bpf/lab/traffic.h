@@ -40,18 +40,49 @@ static __always_inline __u16 traffic_checksum(__u32 sum)
 	return ~sum;
 }
 
+/* Whether all packets of the schedule were sent or left out. */
+static __always_inline int traffic_over(const struct traffic_state *state, __u64 now)
+{
+	return state->sent >= state->limit || state->sent + state->unsent >= state->slots ||
+	       (state->end_ns && now >= state->end_ns);
+}
+
+/*
+ * Leaves out packets that are overdue, except as many as may leave in a bunch: a router that loses a part of a larger
+ * bunch would seem to lose packets at the offered rate. Leaves out whole bursts.
+ */
+static __always_inline void traffic_leave_out(struct traffic_state *state, __u64 late_ns)
+{
+	__u64 bursts = (late_ns << 16) / (state->interval * state->burst), allowed = state->bunch / state->burst;
+	__u64 slots_left = state->slots - state->sent - state->unsent, packets;
+
+	if (bursts < allowed)
+		return;
+	packets = (bursts + 1 - allowed) * state->burst;
+	state->due += packets * state->interval;
+	state->unsent += packets < slots_left ? packets : slots_left;
+}
+
 /* Whether to send a packet now. If so, counts it as sent. */
 static __always_inline int traffic_due(struct traffic_state *state, __u64 now)
 {
 	__u64 due = state->start_ns + (state->due >> 16);
 
-	if (state->sent >= state->limit || (state->end_ns && now >= state->end_ns))
+	if (traffic_over(state, now))
 		return 0;
-	if (!state->in_burst && now < due)
+	if (!state->in_burst && now < due) {
+		if (now >= state->start_ns)
+			state->waits++;
 		return 0;
+	}
 	if (state->interval) {
-		if (!state->in_burst && now - due > state->late_ns_max)
-			state->late_ns_max = now - due;
+		if (!state->in_burst) {
+			if (now - due > state->late_ns_max)
+				state->late_ns_max = now - due;
+			traffic_leave_out(state, now - due);
+			if (traffic_over(state, now))
+				return 0;
+		}
 		state->due += state->interval;
 		if (++state->in_burst >= state->burst)
 			state->in_burst = 0;
@@ -213,28 +244,39 @@ static __always_inline __u32 replay_next(volatile const struct replay_plan *plan
 }
 
 /* Whether to send the next frame of a capture now. */
-static __always_inline int replay_due(const struct traffic_state *state, __u64 now)
+static __always_inline int replay_due(struct traffic_state *state, __u64 now)
 {
-	if (state->sent >= state->limit || (state->end_ns && now >= state->end_ns))
+	if (traffic_over(state, now))
 		return 0;
-	return now >= state->start_ns + (state->due >> 16);
+	if (now >= state->start_ns + (state->due >> 16))
+		return 1;
+	if (now >= state->start_ns)
+		state->waits++;
+	return 0;
 }
 
-/* Counts a frame of a capture as sent, and computes when the next one is due. */
+/*
+ * Counts a frame of a capture as sent, and computes when the next one is due. Every frame is sent: after a delay, the
+ * frames that follow are put off by as much, so that they keep their intervals.
+ */
 static __always_inline void replay_sent(volatile const struct replay_plan *plan, struct traffic_state *state,
 					__u32 bytes, __u64 next_due_ns, __u64 now)
 {
-	__u64 due = state->start_ns + (state->due >> 16);
+	__u64 late_ns = now - state->start_ns - (state->due >> 16);
 
-	if (state->interval && now - due > state->late_ns_max)
-		state->late_ns_max = now - due;
+	if (state->interval) {
+		if (late_ns > state->late_ns_max)
+			state->late_ns_max = late_ns;
+		if (late_ns > TRAFFIC_CATCH_UP_NS)
+			state->put_off_ns += late_ns;
+	}
 	state->sent++;
 	state->bytes += bytes;
 	state->last_ns = now;
 	state->flow = replay_next(plan, state);
 	if (!state->flow)
 		state->size++;
-	state->due = (state->size * plan->round_ns + next_due_ns) << 16;
+	state->due = (state->size * plan->round_ns + next_due_ns + state->put_off_ns) << 16;
 }
 
 /*

@@ -15,6 +15,7 @@ enum {
 	ARRIVAL_WINDOW = 256, /* numbers behind the highest one for which arrivals are remembered */
 	LATENCY_SUB_BUCKETS = 64,
 	LATENCY_BUCKETS = 27 * LATENCY_SUB_BUCKETS,
+	TRAFFIC_CATCH_UP_NS = 200000, /* a sender that was held up for longer does not catch up */
 };
 
 /*
@@ -64,9 +65,13 @@ struct traffic_state {
 	__u64 start_ns;
 	__u64 end_ns; /* send nothing from this time on; 0: no end */
 	__u64 limit; /* send at most this many packets */
+	__u64 slots; /* number of packets that are due before the end; all ones: no end */
 	__u64 interval; /* between packets, in ns / 65536; 0: no pacing */
 	__u64 due; /* when the next packet is due, since the start, in ns / 65536 */
 	__u64 sent;
+	__u64 unsent; /* packets that were left out because the sender was late */
+	__u64 waits; /* how often the next packet was not due yet; 0: the sender could not keep up */
+	__u64 put_off_ns; /* in a replay: how much later than planned the next frames are due */
 	__u64 bytes; /* without FCS */
 	__u64 random; /* state of the pseudo-random order */
 	__u64 late_ns_max; /* the longest delay of a packet after it was due */
@@ -76,9 +81,9 @@ struct traffic_state {
 	__u32 flow; /* the next flow; in a replay, the next frame */
 	__u32 size; /* the next size; in a replay, the round */
 	__u32 label; /* 8 bits that tell the packets of one run from others */
-	__u32 _pad;
+	__u32 bunch; /* most overdue packets that leave at once: a multiple of `burst` */
 };
-_Static_assert(sizeof(struct traffic_state) == 104, "traffic_state is ABI");
+_Static_assert(sizeof(struct traffic_state) == 136, "traffic_state is ABI");
 
 struct replay_plan {
 	__u64 round_ns; /* duration of a round */

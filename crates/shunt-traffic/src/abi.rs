@@ -17,9 +17,13 @@ use std::net::{IpAddr, Ipv6Addr};
 pub use twin::*;
 
 /// Packets that are due before the end may still be sent for this long after the end, or for a thousandth of the run if
-/// that is longer. A sender that was delayed at the end catches up, and the rate is still within 0.1 % of the target.
+/// that is longer: the rate is still within 0.1 % of the target.
 const END_SLACK_NS: u64 = 100_000;
 const END_SLACK_SHARE: u64 = 1000;
+/// Most packets that leave at once after a delay: half of a NIC's ring.
+const BUNCH_MAX: u32 = 256;
+/// A sender that keeps up waits for its schedule at least once for this many packets.
+const WAITS_EACH: u64 = 1000;
 
 impl From<Field> for TrafficField {
     fn from(Field { base, every, count }: Field) -> Self {
@@ -113,15 +117,55 @@ pub(crate) fn start(schedule: &Schedule, start_ns: u64, label: u8, before: &Traf
     let share = if schedule.pps.is_some() { END_SLACK_SHARE } else { u64::MAX };
     let time = schedule.duration.map(|time| time.as_nanos() as u64);
     let time = time.map(|time| time + END_SLACK_NS.max(time / share));
+    let due = Schedule { packets: None, ..*schedule }.offered();
     TrafficState {
         start_ns,
         end_ns: time.map_or(0, |time| start_ns + time),
-        limit: schedule.offered().unwrap_or(u64::MAX),
+        limit: schedule.packets.unwrap_or(u64::MAX),
+        slots: due.unwrap_or(u64::MAX),
         interval: schedule.interval(),
         random: before.random,
         burst: schedule.burst,
+        bunch: bunch(schedule),
         label: label.into(),
         ..TrafficState::default()
+    }
+}
+
+/// The number of overdue packets that may leave at once: one burst, or all that are due in the time within which a
+/// sender catches up.
+fn bunch(schedule: &Schedule) -> u32 {
+    let due = schedule.pps.map_or(0.0, |pps| pps * f64::from(TRAFFIC_CATCH_UP_NS) / 1e9);
+    let bursts = (due as u32).min(BUNCH_MAX) / schedule.burst.max(1);
+    bursts.max(1) * schedule.burst
+}
+
+impl TrafficState {
+    /// Whether all packets of the schedule were sent or left out.
+    pub fn is_over(&self, now_ns: u64) -> bool {
+        let ended = self.end_ns > 0 && now_ns >= self.end_ns;
+        ended || self.sent >= self.limit || self.sent + self.unsent >= self.slots
+    }
+
+    /// The state when the sender stops at this time: packets that were due before the end and not sent are left out.
+    #[must_use]
+    pub fn stopped(mut self, now_ns: u64) -> Self {
+        let left = self.slots.saturating_sub(self.sent + self.unsent);
+        if self.end_ns > 0
+            && now_ns >= self.end_ns
+            && self.slots < u64::MAX
+            && self.sent < self.limit
+            && left > 0
+        {
+            self.late_ns_max = self.late_ns_max.max(now_ns - self.start_ns - (self.due >> 16));
+            self.unsent += left;
+        }
+        self
+    }
+
+    /// Whether the sender was always behind its schedule, in contrast to one that was held up now and then.
+    pub fn is_too_slow(&self) -> bool {
+        self.waits * WAITS_EACH < self.sent
     }
 }
 

@@ -185,7 +185,7 @@ impl Generator {
     fn unpaced(&self, limit: u64) -> Result<(), Error> {
         let TrafficState { random, flow, size, label, .. } = self.state()?;
         let fresh = TrafficState { random, flow, size, label, burst: 1, ..TrafficState::default() };
-        self.set(&TrafficState { start_ns: now_ns(), limit, ..fresh })
+        self.set(&TrafficState { start_ns: now_ns(), limit, slots: u64::MAX, ..fresh })
     }
 
     /// Offers this many frames to the program, which sends a frame if a packet is due and reads the clock otherwise. A

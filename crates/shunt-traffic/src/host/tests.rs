@@ -125,8 +125,6 @@ fn packets_are_sent_when_they_are_due_and_not_before() {
         let due = 500.0 + n as f64 * 1e9 / 3e6;
         assert!((due - 0.5..due + 11.0).contains(&(*time as f64)), "packet {n}: {time}, due {due}");
     }
-    // Packets that were missed are sent at once, and the rate is kept.
-    assert_eq!(departures(&paced, 1_000_000, 20_000_000).len(), 29_999);
     let bursts = Schedule { burst: 4, packets: Some(10), duration: None, ..paced };
     let times = departures(&bursts, 10, 20_000_000);
     assert_eq!(times.len(), 10);
@@ -142,22 +140,115 @@ fn packets_are_sent_when_they_are_due_and_not_before() {
     assert_eq!(departures(&unpaced(3), 10, 1000), [500; 3]);
 }
 
-#[test]
-fn a_sender_delayed_at_the_end_catches_up_within_a_thousandth_of_the_duration() {
-    let three = Schedule { pps: Some(1e6), burst: 1, packets: None, duration: Some(Duration::from_secs(3)) };
-    // The number of packets sent by a sender that pauses from 10 ms before the end until `after_ns` after it.
-    let held_up_until = |after_ns: u64| {
-        let mut maker = FrameMaker::new(&traffic(shape(false, "64")));
-        maker.schedule(&three, 0, LABEL);
-        let end = 3_000_000_000;
-        for now in [0, end - 10_000_000] {
-            while maker.next(now).is_some() {}
+/// Sends by a clock that stands still from `at_ns` for `stall_ns`, and is read every `look_ns` otherwise. Returns the
+/// state at the end, and the largest number of packets that left at one time after the start.
+fn stalled(schedule: &Schedule, look_ns: u64, at_ns: u64, stall_ns: u64) -> (TrafficState, usize) {
+    let mut maker = FrameMaker::new(&traffic(shape(false, "64")));
+    maker.schedule(schedule, 500, LABEL);
+    let (mut now, mut bunch) = (500, 0);
+    while !maker.state().is_over(now) {
+        let mut sent = 0;
+        while maker.next(now).is_some() {
+            sent += 1;
         }
-        while maker.next(end + after_ns).is_some() {}
-        maker.state().sent
+        bunch = bunch.max(sent);
+        let stalls = (at_ns..at_ns + look_ns).contains(&(now - 500));
+        now += if stalls { stall_ns } else { look_ns };
+    }
+    (maker.state().stopped(now), bunch)
+}
+
+#[test]
+fn a_stalled_sender_leaves_packets_out_and_never_sends_more_than_a_burst_at_once() {
+    let (ms, second) = (1_000_000, Duration::from_secs(1));
+    for (pps, burst, most) in [
+        (1_651.0, 1, 1),
+        // 200 us of packets may catch up, up to 256 of them.
+        (50_000.0, 1, 10),
+        (500_000.0, 1, 100),
+        (2_000_000.0, 1, 256),
+        (50_000.0, 4, 8),
+        (50_000.0, 32, 32),
+    ] {
+        let schedule = Schedule { pps: Some(pps), burst, packets: None, duration: Some(second / 10) };
+        for stall_ms in [1, 5, 40] {
+            let case = format!("{pps} pps, bursts of {burst}, {stall_ms} ms");
+            let (state, bunch) = stalled(&schedule, 10_000, 20 * ms, stall_ms * ms);
+            assert!(bunch <= most, "{case}: {bunch} at once");
+            assert_eq!(state.sent + state.unsent, schedule.offered().unwrap(), "{case}");
+            let missed = pps * (stall_ms * ms) as f64 / 1e9;
+            let least = missed - f64::from(burst) - most as f64;
+            assert!(
+                (least..=missed + f64::from(burst)).contains(&(state.unsent as f64)),
+                "{case}: {state:?}"
+            );
+            assert!(state.late_ns_max >= (stall_ms - 1) * ms && !state.is_too_slow(), "{case}: {state:?}");
+        }
+        // A short delay costs no packet.
+        let (state, bunch) = stalled(&schedule, 10_000, 20 * ms, 100_000);
+        assert_eq!((state.sent, state.unsent), (schedule.offered().unwrap(), 0), "{pps} pps");
+        assert!(bunch <= most, "{pps} pps: {bunch} at once");
+    }
+}
+
+#[test]
+fn a_sender_that_was_asked_for_a_number_of_packets_sends_all_of_them() {
+    let schedule = Schedule { pps: Some(1e4), burst: 1, packets: Some(500), duration: None };
+    let (state, bunch) = stalled(&schedule, 10_000, 20_000_000, 30_000_000);
+    assert_eq!((state.sent, bunch), (500, 2));
+    assert!((298..=300).contains(&state.unsent), "{state:?}");
+}
+
+#[test]
+fn a_sender_that_is_always_behind_is_too_slow() {
+    let schedule =
+        Schedule { pps: Some(1e6), burst: 1, packets: None, duration: Some(Duration::from_millis(20)) };
+    let mut maker = FrameMaker::new(&traffic(shape(false, "64")));
+    maker.schedule(&schedule, 0, LABEL);
+    // Each packet takes 2 us.
+    for now in (0..20_000_000).step_by(2_000) {
+        maker.next(now);
+    }
+    let state = maker.state();
+    assert!(state.is_too_slow() && (9_900..10_200).contains(&state.sent), "{state:?}");
+    assert!((9_600..10_100).contains(&state.unsent) && state.late_ns_max <= 210_000, "{state:?}");
+}
+
+#[test]
+fn a_sender_delayed_at_the_end_leaves_out_what_it_missed() {
+    let three = Schedule { pps: Some(1e6), burst: 1, packets: None, duration: Some(Duration::from_secs(3)) };
+    // The state of a sender that pauses from 10 ms before the end until `after_ns` after it.
+    let held_up_until = |after_ns: u64| {
+        let (state, _) = stalled(&three, 1_000, 2_990_000_000, 10_000_000 + after_ns);
+        state
     };
-    assert_eq!(held_up_until(2_999_000), 3_000_000);
-    assert_eq!(held_up_until(3_000_000), 2_990_001);
+    let state = held_up_until(1_000_000);
+    assert_eq!((state.sent + state.unsent, state.is_over(0)), (3_000_000, true));
+    assert!((9_700..=10_100).contains(&state.unsent), "{state:?}");
+    // Nothing is sent from a thousandth of the duration after the end on.
+    let state = held_up_until(3_000_000);
+    assert_eq!((state.sent, state.unsent), (2_990_001, 9_999));
+    assert!((12_900_000..=13_000_000).contains(&state.late_ns_max), "{state:?}");
+}
+
+#[test]
+fn a_stalled_replay_sends_every_frame_with_its_interval() {
+    let frame = |at_ms: u64| shunt_gen::Captured { at: Duration::from_millis(at_ms), bytes: vec![0; 60] };
+    let capture = Arc::new(Capture { frames: [0, 1, 2, 3, 4, 5].map(frame).to_vec() });
+    let round = capture.round(shunt_gen::Pace::Multiplier(1.0));
+    let schedule = Schedule { pps: round.pps(), burst: 1, packets: Some(12), duration: None };
+    let mut replayer = Replayer::new(capture, round);
+    replayer.schedule(&schedule, 0, LABEL);
+    let (mut times, mut now) = (Vec::new(), 0);
+    while times.len() < 12 {
+        while replayer.next(now).is_some() {
+            times.push(now);
+        }
+        // A stall of 7 ms.
+        now += if now == 2_500_000 { 7_000_000 } else { 100_000 };
+    }
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 500_000), "{times:?}");
+    assert_eq!((replayer.state().put_off_ns, replayer.state().unsent), (6_500_000, 0));
 }
 
 #[derive(Default)]
