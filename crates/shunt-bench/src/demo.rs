@@ -29,6 +29,9 @@ const NO_GAIN: f64 = 0.97;
 /// The packets/s, as a multiple of Linux's, from which on they are named: hosts and router share the CPUs, so rates
 /// vary.
 const FASTER: f64 = 1.05;
+/// The packets/s, or the CPU time of a packet, as a share of Linux's, from which on it got worse.
+const SLOWER: f64 = 0.95;
+const COSTLIER: f64 = 1.05;
 
 /// Runs the demo.
 pub fn run(options: &Options) -> anyhow::Result<()> {
@@ -114,7 +117,8 @@ driver has XDP frames from the start; the last lines, generated as XDP frames, s
     );
 }
 
-/// What the rows of the chosen engine say, in words: what Shunt gained, and why where it did not.
+/// What the rows of the chosen engine say, in words: what Shunt gained, and why where it did not. If rate or CPU time got
+/// worse, both are named.
 fn summary(rows: &[Row]) -> String {
     let mut text = "In short, with the engines that Shunt chose:\n".to_owned();
     for traffic in TRAFFIC.map(|traffic| traffic.name).into_iter().chain([GENERATED]) {
@@ -123,6 +127,17 @@ fn summary(rows: &[Row]) -> String {
         let (packets, cpu) =
             (auto.arrived.packets_per_second / alone.arrived.packets_per_second, auto.cpu_ns / alone.cpu_ns);
         text += &match (packets, cpu) {
+            (packets, cpu) if packets <= SLOWER || cpu >= COSTLIER => {
+                let [rate, before] =
+                    [auto, alone].map(|row| Scaled(row.arrived.bits_per_second, "bit/s").to_string());
+                format!(
+                    "  {traffic}: {} {rate} instead of {before}, for {:.0} % of the CPU time per packet; engine {}, because {}\n",
+                    if packets <= SLOWER { "slower:" } else { "more CPU time:" },
+                    100.0 * cpu,
+                    auto.engine,
+                    auto.reason
+                )
+            }
             (_, cpu) if cpu >= NO_GAIN && traffic.starts_with("TCP") => format!(
                 "  {traffic}: no clear gain: Linux gathers segments into aggregates, so little of its cost is per packet\n"
             ),
@@ -191,7 +206,7 @@ mod tests {
         Row {
             traffic,
             path,
-            arrived: Arrived { bits_per_second: 0.0, packets_per_second, seconds: 2.0 },
+            arrived: Arrived { bits_per_second: 1e3 * packets_per_second, packets_per_second, seconds: 2.0 },
             cpu_ns,
             machine_ns: f64::NAN,
             fast_share: None,
@@ -212,17 +227,24 @@ mod tests {
             row("UDP, IPv4", auto, 1.2e5, 2950.0),
             row(GENERATED, ALONE, 5e5, 1500.0),
             row(GENERATED, auto, 15e5, 150.0),
+            row("UDP, IPv6", ALONE, 111e3, 1000.0),
+            row("UDP, IPv6", auto, 90e3, 840.0),
         ];
         let text = summary(&rows);
         for line in [
             "  TCP, IPv4: 70 % of the CPU time per packet (engine tc)\n",
             "  UDP, IPv4: no clear gain; engine tc, because a qdisc shapes\n",
             "  TCP, IPv6: no clear gain: Linux gathers segments into aggregates, so little of its cost is per packet\n",
+            "  UDP, IPv6: slower: 90.0 Mbit/s instead of 111 Mbit/s, for 84 % of the CPU time per packet; engine tc, because a \
+             qdisc shapes\n",
             "  UDP, 1k flows: 3.0 times the packets/s, for 10 % of the CPU time per packet (engine tc)\n",
         ] {
             assert!(text.contains(line), "{text}");
         }
-        assert!(!text.contains("UDP, IPv6"));
+        let costlier =
+            summary(&[row("UDP, IPv4", ALONE, 1e5, 1000.0), row("UDP, IPv4", auto, 1.3e5, 1200.0)]);
+        let line = "UDP, IPv4: more CPU time: 130 Mbit/s instead of 100 Mbit/s, for 120 % of the CPU time per packet; engine tc";
+        assert!(costlier.contains(line) && !costlier.contains("UDP, IPv6"), "{costlier}");
     }
 
     #[test]
