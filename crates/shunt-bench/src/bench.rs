@@ -256,7 +256,7 @@ impl Bench {
             turns => Map::from_iter([("turns".to_owned(), turns)]),
         };
         self.file.add(name, unit, Run { value, at: None, details })?;
-        doubts.into_iter().for_each(|doubt| self.file.add_doubt_kind(name, doubt));
+        doubts.into_iter().for_each(|doubt| self.file.add_doubt(name, doubt));
         Ok(self.file.save()?)
     }
 

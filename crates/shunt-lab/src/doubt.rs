@@ -94,9 +94,10 @@ pub enum Doubt {
     SocketSender,
     /// Arrivals are stamped in the network stack instead of the driver.
     GenericReceiver,
-    /// The sender was held up and then sent a burst.
+    /// The sender was held up, and left out the packets that were overdue. A sender that was asked for a number of
+    /// packets or for a capture sent them later.
     SentLate {
-        /// Duration of the delay in microseconds.
+        /// The longest delay of a packet in microseconds.
         microseconds: f64,
     },
     /// Frames arrived that were not recorded in the capture file.
@@ -152,11 +153,69 @@ impl Doubt {
         (fast_share < FAST_WANTED).then_some(Self::SlowPath { percent: fast_share * 100.0 })
     }
 
-    /// Adds it, unless there is one of its kind: of those that differ by a figure, the first is enough.
-    pub(crate) fn add_kind(self, doubts: &mut Vec<Self>) {
-        let same = |other: &Self| std::mem::discriminant(other) == std::mem::discriminant(&self);
-        if !doubts.iter().any(same) {
-            doubts.push(self);
+    /// Whether the sender was held up, so that nothing follows from the figure.
+    pub fn is_held_up(&self) -> bool {
+        matches!(self, Self::SentLate { .. })
+    }
+
+    /// Adds it. Of those that differ by a figure only, the one with the worst figure is kept.
+    pub(crate) fn add_to(self, doubts: &mut Vec<Self>) {
+        match doubts.iter_mut().find(|other| other.subject() == self.subject()) {
+            Some(other) if self.severity() > other.severity() => *other = self,
+            Some(_) => {}
+            None => doubts.push(self),
+        }
+    }
+
+    /// What the doubt is about, apart from its figure: its kind, and the CPU or the hypervisor.
+    fn subject(&self) -> (std::mem::Discriminant<Self>, Option<usize>, &[usize], &str) {
+        let (cpu, cpus, name): (_, &[usize], &str) = match self {
+            Self::Disturbed { cpu, .. }
+            | Self::Clock { cpu, .. }
+            | Self::Calibration { cpu, .. }
+            | Self::Throttled { cpu }
+            | Self::Stolen { cpu, .. } => (Some(*cpu), &[], ""),
+            Self::CpusLeftOut { cpus } => (None, cpus, ""),
+            Self::VirtualMachine { hypervisor } => (None, &[], hypervisor),
+            _ => (None, &[], ""),
+        };
+        (std::mem::discriminant(self), cpu, cpus, name)
+    }
+
+    /// The doubt's figure, such that a larger one is worse; 0 without a figure.
+    fn severity(&self) -> f64 {
+        match *self {
+            Self::TooShort { seconds, .. } => -seconds,
+            Self::SentLess { percent } | Self::SlowPath { percent } => -percent,
+            Self::SmallBatches { packets, .. } => -packets,
+            Self::Clock { percent, .. } => (percent - 100.0).abs(),
+            Self::Noisy { percent }
+            | Self::Disturbed { percent, .. }
+            | Self::Calibration { percent, .. }
+            | Self::Stolen { percent, .. }
+            | Self::Lost { percent }
+            | Self::RouterWaited { percent } => percent,
+            Self::SentLate { microseconds } => microseconds,
+            Self::NotRecorded { frames: count }
+            | Self::BeyondWindow { packets: count }
+            | Self::ConnectionsFailed { connections: count } => count as f64,
+            Self::GeneratorBound
+            | Self::SharedCpu
+            | Self::VirtualLinks
+            | Self::VirtualMachine { .. }
+            | Self::Throttled { .. }
+            | Self::SiblingThreads
+            | Self::OneCore
+            | Self::CpusLeftOut { .. }
+            | Self::GroupWeight
+            | Self::Quota
+            | Self::Simulated
+            | Self::NothingArrived
+            | Self::Interrupted
+            | Self::SocketSender
+            | Self::GenericReceiver
+            | Self::AboveLine
+            | Self::Unknown => 0.0,
         }
     }
 }
@@ -226,7 +285,7 @@ impl fmt::Display for Doubt {
             }
             Self::SentLate { microseconds } => write!(
                 f,
-                "the sender was held up for {microseconds:.0} us and then sent a burst, which may cause loss"
+                "the sender was held up for up to {microseconds:.0} us and sent nothing in this time: the load was not offered"
             ),
             Self::NotRecorded { frames } => {
                 write!(
@@ -253,5 +312,33 @@ impl fmt::Display for Doubt {
             Self::ConnectionsFailed { connections } => write!(f, "{connections} connections failed"),
             Self::Unknown => write!(f, "a doubt of a newer version of Shunt"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_doubts_about_the_same_thing_the_worst_is_kept() {
+        let late = |microseconds| Doubt::SentLate { microseconds };
+        let less = |percent| Doubt::SentLess { percent };
+        let clock = |cpu, percent| Doubt::Clock { cpu, percent };
+        let mut doubts = Vec::new();
+        for doubt in [
+            late(1_000.0),
+            less(99.0),
+            clock(0, 90.0),
+            Doubt::OneCore,
+            late(36_000.0),
+            less(42.0),
+            clock(0, 120.0),
+            clock(1, 99.0),
+            late(2_000.0),
+            Doubt::OneCore,
+        ] {
+            doubt.add_to(&mut doubts);
+        }
+        assert_eq!(doubts, [late(36_000.0), less(42.0), clock(0, 120.0), Doubt::OneCore, clock(1, 99.0)]);
     }
 }

@@ -22,6 +22,8 @@ use std::{
 
 /// Interval at which a waiting thread checks whether the traffic has ended.
 const GLANCE: Duration = Duration::from_millis(20);
+/// Number of attempts to offer a load.
+const ATTEMPTS: u32 = 3;
 
 /// An agent that reports from inside the DUT.
 pub trait DutAgent: fmt::Debug + Send + Sync {
@@ -75,11 +77,32 @@ pub struct Loaded {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters(pub BTreeMap<String, BTreeMap<String, u64>>);
 
-/// Sends traffic, and measures the DUT's load while packets are sent, not while late packets are awaited.
+/// Sends traffic, and measures the DUT's load while packets are sent, not while late packets are awaited. If a sender
+/// was held up, its load was not offered: sends again with a higher priority, up to [`ATTEMPTS`] times in all. Calls
+/// `prepare` before each attempt.
 ///
 /// # Errors
-/// Fails as the session and the agent do.
+/// Fails as the session, the agent and `prepare` do.
 pub(crate) fn run(
+    session: &mut Session,
+    schedule: &Schedule,
+    dut: &Option<Dut>,
+    mut prepare: impl FnMut() -> Result<(), Error>,
+) -> Result<(Vec<Directed>, Option<Load>), Error> {
+    prepare()?;
+    let mut ran = run_once(session, schedule, dut)?;
+    for _ in 1..ATTEMPTS {
+        if session.stopped() || !ran.0.iter().any(Directed::is_held_up) {
+            break;
+        }
+        session.raise_priority();
+        prepare()?;
+        ran = run_once(session, schedule, dut)?;
+    }
+    Ok(ran)
+}
+
+fn run_once(
     session: &mut Session,
     schedule: &Schedule,
     dut: &Option<Dut>,

@@ -8,7 +8,6 @@ use crate::{
     Run, Spread,
     dut::{self, Dut},
     load::Load,
-    net::NetNs,
     statistics::median,
     throughput::{Engine, RunningShunt, take_part},
     traffic::{Directed, Error, Figures, Session, Testbed, TrafficSpec, session},
@@ -102,7 +101,7 @@ pub struct Point {
     /// Load of the DUT's CPUs in percent: the median of the runs; None without an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dut_load_percent: Option<f64>,
-    /// Rate against the first router, in paired runs; None for the first router itself.
+    /// Rate against the first router, in paired runs; None for the first router itself, or if a sender was held up.
     pub gain: Option<Gain>,
 }
 
@@ -145,14 +144,14 @@ impl FrameSizePlan {
         spec.shape.sizes = Sizes::fixed(largest)?;
         let mut all = self.series();
         let line = session(&spec, &self.testbed, stop, |session| {
-            let router = take_part(session, &mut file)?;
+            take_part(session, &mut file)?;
             let line = session.line_speed();
             let total = u64::from(self.rounds) * all.len() as u64;
             let mut done = 0;
             let generator = self.generator(session, &schedules)?;
             for _ in 0..self.rounds {
                 for of_router in all.chunks_mut(self.frame_bytes.len()) {
-                    let up = self.up(&of_router[0].router, router)?;
+                    let up = self.up(&of_router[0].router, session)?;
                     for (series, (sizes, schedule)) in of_router.iter_mut().zip(&schedules) {
                         let now = format!("{}, {} bytes", series.router, series.frame_bytes);
                         show(Progress { done, total, now });
@@ -228,9 +227,13 @@ impl FrameSizePlan {
         routers.flat_map(|name| self.frame_bytes.iter().map(move |bytes| of(name, *bytes))).collect()
     }
 
-    fn up<'n>(&'n self, name: &str, router: Option<&'n NetNs>) -> Result<Option<RunningShunt<'n>>, Error> {
+    fn up<'n, 's: 'n>(
+        &'n self,
+        name: &str,
+        session: &mut Session<'s>,
+    ) -> Result<Option<RunningShunt<'n>>, Error> {
         let engine = self.engines.iter().find(|(other, _)| other == name).and_then(|(_, e)| e.as_ref());
-        RunningShunt::new(router, engine)
+        RunningShunt::beside(session, engine)
     }
 
     fn trial(
@@ -241,7 +244,7 @@ impl FrameSizePlan {
     ) -> Result<(Vec<Directed>, Option<Load>), Error> {
         session.resize(sizes)?;
         session.run(&WARM_UP)?;
-        dut::run(session, schedule, &self.dut)
+        dut::run(session, schedule, &self.dut, || Ok(()))
     }
 
     /// The line's limit for all directions together.
@@ -289,7 +292,7 @@ impl Series {
     fn add(&mut self, directed: &[Directed]) {
         let figures = Figures::sum(directed);
         let doubts = directed.iter().flat_map(|one| one.doubts.clone());
-        doubts.for_each(|doubt| doubt.add_kind(&mut self.doubts));
+        doubts.for_each(|doubt| doubt.add_to(&mut self.doubts));
         self.runs.push(figures);
     }
 
@@ -381,6 +384,9 @@ fn run(figures: &Figures) -> Run {
 
 impl Gain {
     fn against(reading: &Reading, base: &Reading) -> Option<Self> {
+        if reading.doubts.iter().chain(&base.doubts).any(Doubt::is_held_up) {
+            return None;
+        }
         // After an interrupt, some runs have no counterpart.
         let pairs = reading.runs.len().min(base.runs.len());
         let first = |reading: &Reading| Reading::from_runs("pps", reading.runs[..pairs].to_vec());

@@ -237,7 +237,7 @@ impl LatencyPlan {
                         let quantity = Quantity::Rtt(phase, percentile);
                         add(file, quantity, column, percentile.value_in(&rtt), &details)?;
                         if let Some(doubt) = fast_share.and_then(Doubt::slow_path) {
-                            file.add_doubt_kind(&quantity.reading(column), doubt);
+                            file.add_doubt(&quantity.reading(column), doubt);
                         }
                     }
                 }

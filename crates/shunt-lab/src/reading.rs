@@ -170,11 +170,9 @@ impl Reading {
         self.limit.as_ref().is_some_and(|limit| values.into_iter().any(|value| limit.is_below(value)))
     }
 
-    /// Adds a doubt, unless the reading has it already.
+    /// Adds a doubt. Of those that differ by a figure only, the one with the worst figure is kept.
     pub fn add_doubt(&mut self, doubt: Doubt) {
-        if !self.doubts.contains(&doubt) {
-            self.doubts.push(doubt);
-        }
+        doubt.add_to(&mut self.doubts);
     }
 }
 

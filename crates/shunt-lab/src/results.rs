@@ -316,13 +316,6 @@ impl ResultsFile {
         }
     }
 
-    /// Adds a doubt to a reading unless the reading has a doubt of this kind.
-    pub fn add_doubt_kind(&mut self, name: &str, doubt: Doubt) {
-        if let Some(reading) = self.results.readings.get_mut(name) {
-            doubt.add_kind(&mut reading.doubts);
-        }
-    }
-
     /// Sets the most that the line can carry, if the reading exists.
     pub fn set_limit(&mut self, name: &str, limit: Limit) {
         if let Some(reading) = self.results.readings.get_mut(name) {

@@ -14,6 +14,9 @@ pub use goal::{Goal, Range, Wrong};
 pub use mlr::MlrSearch;
 use serde::{Deserialize, Serialize};
 
+/// Share of a trial's frames that may stay unsent, for delays of the sender. The result is off by no more than this
+/// share, which is less than the width of any goal.
+const UNSENT: f64 = 0.001;
 /// Time at the end of a trial whose frames may stay unsent: the generator stops by the clock, between two frames or
 /// bursts.
 const UNSENT_S: f64 = 10e-6;
@@ -38,13 +41,17 @@ pub struct Outcome {
     pub forwarded: u64,
     /// Trial Effective Duration of the RFC: by default, the time of sending.
     pub effective_s: f64,
+    /// Whether the sender was held up, so that the load was not offered.
+    pub sender_late: bool,
 }
 
 impl Trial {
     /// The outcome of a trial with this number of directions, sent and received frames.
     pub fn outcome(&self, directions: u32, offered: u64, forwarded: u64) -> Outcome {
-        let expected = self.load_pps * (self.duration_s - UNSENT_S).max(0.0) * f64::from(directions);
-        Outcome { expected: expected as u64, offered, forwarded, effective_s: self.duration_s }
+        let unsent_s = UNSENT_S.max(self.duration_s * UNSENT);
+        let expected = self.load_pps * (self.duration_s - unsent_s).max(0.0) * f64::from(directions);
+        let (expected, effective_s) = (expected as u64, self.duration_s);
+        Outcome { expected, offered, forwarded, effective_s, sender_late: false }
     }
 }
 
@@ -74,7 +81,8 @@ pub struct GoalResult {
     pub lower_pps: Option<f64>,
     /// Relevant Upper Bound: the lowest load that does not meet the goal.
     pub upper_pps: Option<f64>,
-    /// Conditional Throughput: the rate forwarded at the lower bound.
+    /// Conditional Throughput: the rate forwarded at the lower bound. None if there is no lower bound, or if the sender
+    /// was held up at the upper bound: the throughput may be higher.
     pub throughput_pps: Option<f64>,
     /// The kind of irregularity; None if the result is regular.
     pub irregular: Option<Irregular>,
@@ -90,6 +98,8 @@ pub enum Irregular {
     MaxLoadPasses,
     /// The search was ended before the bounds were close enough.
     Unfinished,
+    /// The upper bound is only that of a sender that was held up at it.
+    SenderLate,
 }
 
 impl std::fmt::Display for Irregular {
@@ -98,6 +108,9 @@ impl std::fmt::Display for Irregular {
             Self::MinLoadFails => "irregular: the minimum load is an upper bound",
             Self::MaxLoadPasses => "irregular: the maximum load is a lower bound; the throughput is higher",
             Self::Unfinished => "irregular: the search ended before its bounds were close enough",
+            Self::SenderLate => {
+                "cannot tell: the sender was held up at the loads above; repeat it on an idle machine"
+            }
         })
     }
 }
@@ -112,7 +125,10 @@ pub trait Search {
     fn results(&self) -> Vec<GoalResult>;
 }
 
-/// Runs a search to its end.
+/// A search ends after this many trials whose sender was held up: the machine is too busy.
+const LATE_MAX: usize = 12;
+
+/// Runs a search to its end, or until too many trials have failed because of their sender.
 ///
 /// # Errors
 /// Returns the error of a trial; the results until then stay in the search.
@@ -120,9 +136,20 @@ pub fn run<E>(
     search: &mut dyn Search,
     mut measure: impl FnMut(Trial) -> Result<Outcome, E>,
 ) -> Result<Vec<GoalResult>, E> {
+    let mut late = 0;
     while let Some(trial) = search.next_trial() {
         let outcome = measure(trial)?;
         search.record(trial, outcome);
+        late += usize::from(outcome.sender_late);
+        if late == LATE_MAX {
+            let given_up = |result: GoalResult| match result.irregular {
+                Some(Irregular::Unfinished) => {
+                    GoalResult { throughput_pps: None, irregular: Some(Irregular::SenderLate), ..result }
+                }
+                _ => result,
+            };
+            return Ok(search.results().into_iter().map(given_up).collect());
+        }
     }
     Ok(search.results())
 }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use shunt_gen::{Rate, Schedule};
 use std::{
+    mem,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -95,34 +96,41 @@ impl SweepPlan {
         let schedules = self.schedules()?;
         let mut steps: Vec<Ran> = Vec::new();
         file.conditions_mut().dut = dut::conditions(&self.dut);
-        let mut snapshots = Vec::new();
+        // The snapshots before each attempt and after each step, and those after a step by their place.
+        let (mut snapshots, mut ends) = (Vec::new(), Vec::new());
         session(&self.spec, &self.testbed, stop, |session| {
-            let router = take_part(session, &mut file)?;
-            let up = RunningShunt::new(router, self.engine.as_ref())?;
+            take_part(session, &mut file)?;
+            let up = RunningShunt::beside(session, self.engine.as_ref())?;
             let mut devices = session.devices();
             devices.extend(self.watched.iter().map(|name| Device::here(name)));
             session.run(&WARM_UP)?;
-            snapshots.push(Snapshot::read(&devices).with(&self.dut)?);
+            let snapshot = || Snapshot::read(&devices).with(&self.dut);
             for (done, (rate, schedule)) in (0..).zip(&schedules) {
                 show(Progress {
                     done,
                     total: schedules.len() as u64,
                     now: Rate::L2(*rate as f64).to_string(),
                 });
-                let (directed, load) = dut::run(session, schedule, &self.dut)?;
+                let (directed, load) = dut::run(session, schedule, &self.dut, || {
+                    snapshots.push(snapshot()?);
+                    Ok(())
+                })?;
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
                 save(&mut file, *rate, &directed, load.as_ref())?;
                 file.save()?;
-                snapshots.push(Snapshot::read(&devices).with(&self.dut)?);
+                ends.push(snapshots.len());
+                snapshots.push(snapshot()?);
                 steps.push((directed, load));
             }
             up.map(RunningShunt::down).transpose()?;
             Ok::<_, Error>(())
         })?;
         let stopped = stop.load(Ordering::Relaxed);
-        let mut report = self.report(steps, &snapshots, file.end(!stopped)?);
+        let mut changes = counters::changes(&snapshots);
+        let changes = ends.into_iter().map(|end| mem::take(&mut changes[end - 1])).collect();
+        let mut report = self.report(steps, changes, file.end(!stopped)?);
         if stopped {
             report.doubts.push(Doubt::Interrupted);
         }
@@ -139,13 +147,12 @@ impl SweepPlan {
         self.rates_bps.iter().map(of).collect()
     }
 
-    fn report(&self, steps: Vec<Ran>, snapshots: &[Snapshot], results: Results) -> Report {
+    fn report(&self, steps: Vec<Ran>, changes: Vec<Vec<Change>>, results: Results) -> Report {
         let mut doubts = results.conditions.doubts();
         let step_s = self.step.as_secs_f64();
         if step_s < STEP_WANTED_S {
             doubts.push(Doubt::TooShort { seconds: step_s, wanted: STEP_WANTED_S });
         }
-        let changes = counters::changes(snapshots);
         let steps: Vec<Step> = self
             .rates_bps
             .iter()
@@ -159,9 +166,14 @@ impl SweepPlan {
 }
 
 impl Step {
+    /// Whether the sender was held up in all attempts, so that the step's rate was not offered.
+    pub fn is_held_up(&self) -> bool {
+        self.doubts.iter().any(Doubt::is_held_up)
+    }
+
     fn new(offered_bps: u64, (directions, dut_load): Ran, changes: Vec<Change>) -> Self {
         let mut doubts: Vec<Doubt> = Vec::new();
-        directions.iter().flat_map(|one| one.doubts.clone()).for_each(|doubt| doubt.add_kind(&mut doubts));
+        directions.iter().flat_map(|one| one.doubts.clone()).for_each(|doubt| doubt.add_to(&mut doubts));
         Self { offered_bps, doubts, directions, dut_load, changes }
     }
 }

@@ -159,7 +159,7 @@ pub struct Searched {
     pub seconds: f64,
     /// The result for each goal.
     pub results: Vec<GoalResult>,
-    /// Latency, measured after the search.
+    /// Latency, measured after the search, at the loads at which no sender was held up.
     pub latency: Vec<LatencyAt>,
     /// The most that the line carries in one direction; None if its speed is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -300,14 +300,18 @@ impl ThroughputPlan {
         else {
             return Ok(Vec::new());
         };
-        let at = |percent: u32| {
+        let mut all = Vec::new();
+        for percent in LATENCY_PERCENTS {
             let load_pps = throughput * f64::from(percent) / 100.0;
-            let seen = measure(Trial { load_pps, duration_s: goal.final_s })?;
-            let loss_ratio = seen.outcome.loss_ratio();
-            let TrialFigures { latency_us, dut_load, .. } = seen;
-            Ok(LatencyAt { percent, load_pps, loss_ratio, latency_us, dut_load })
-        };
-        LATENCY_PERCENTS.into_iter().map(at).collect()
+            let TrialFigures { outcome, latency_us, dut_load } =
+                measure(Trial { load_pps, duration_s: goal.final_s })?;
+            // Nothing follows from a load that was not offered.
+            if !outcome.sender_late {
+                let loss_ratio = outcome.loss_ratio();
+                all.push(LatencyAt { percent, load_pps, loss_ratio, latency_us, dut_load });
+            }
+        }
+        Ok(all)
     }
 
     fn doubts(&self, results: &[GoalResult], trials: &[(Trial, Outcome)]) -> Vec<Doubt> {
@@ -326,6 +330,9 @@ impl ThroughputPlan {
 /// Whether the generator was the limit: no load was too high for the router, or at the upper bound more frames were not
 /// sent than were lost.
 fn limited_by_generator(result: &GoalResult, trials: &[(Trial, Outcome)]) -> bool {
+    if result.irregular == Some(Irregular::SenderLate) {
+        return false;
+    }
     let at_upper = trials.iter().filter(|(trial, _)| Some(trial.load_pps) == result.upper_pps);
     let (unsent, lost) = at_upper.fold((0, 0), |(unsent, lost), (_, outcome)| {
         (unsent + outcome.expected.saturating_sub(outcome.offered), lost + outcome.lost())

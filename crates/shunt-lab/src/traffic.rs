@@ -4,6 +4,7 @@ mod figures;
 mod floor;
 mod membership;
 mod neighbour;
+mod priority;
 mod readings;
 mod record;
 mod replay;
@@ -32,8 +33,6 @@ use std::{
 
 /// Time from the call to the first packet: the sender's threads and the kernel get ready in the meantime.
 const LEAD_NS: u64 = 50_000_000;
-/// A packet that is sent so late makes a burst of the packets behind it.
-const LATE_NS: u64 = 1_000_000;
 
 /// The traffic to send, and the figures to measure.
 #[derive(Debug, Clone, PartialEq)]

@@ -32,6 +32,8 @@ pub struct Cost {
 
 impl Effect {
     pub(super) fn between_sizes(router: &str, points: &[&Point]) -> Option<Self> {
+        let held_up = |point: &&&Point| point.forwarded_pps.doubts.iter().any(Doubt::is_held_up);
+        let points: Vec<&Point> = points.iter().filter(|point| !held_up(point)).copied().collect();
         let smallest = points.iter().min_by_key(|point| point.frame_bytes)?;
         let largest = points.iter().max_by_key(|point| point.frame_bytes)?;
         if smallest.frame_bytes == largest.frame_bytes {

@@ -197,10 +197,10 @@ impl<'a> Runs<'a> {
                 self.file.set_limit(&goodput, limit);
             }
             if arrived.bytes == 0 {
-                self.file.add_doubt_kind(&goodput, Doubt::NothingArrived);
+                self.file.add_doubt(&goodput, Doubt::NothingArrived);
             }
             if let Some(doubt) = seen.fast_share.and_then(Doubt::slow_path) {
-                self.file.add_doubt_kind(&goodput, doubt);
+                self.file.add_doubt(&goodput, doubt);
             }
             if let Some(datagrams) = arrived.datagrams {
                 let details = json!({ "datagrams": datagrams });
@@ -228,7 +228,7 @@ impl<'a> Runs<'a> {
             .collect();
         let (cpu_load, proc_stat) = (name(Quantity::CpuLoad), name(Quantity::ProcStat));
         self.add(&cpu_load, Quantity::CpuLoad, load.load_percent, json!({ "cpus": cpus }))?;
-        load.doubts.iter().for_each(|doubt| self.file.add_doubt_kind(&cpu_load, doubt.clone()));
+        load.doubts.iter().for_each(|doubt| self.file.add_doubt(&cpu_load, doubt.clone()));
         let busy: Option<Vec<f64>> = load.cpus.iter().map(|cpu| cpu.proc_stat.busy_percent).collect();
         if let Some(busy) = busy.filter(|busy| !busy.is_empty()) {
             let mean = busy.iter().sum::<f64>() / busy.len() as f64;

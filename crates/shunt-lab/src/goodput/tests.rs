@@ -105,9 +105,9 @@ fn runs_that_differ_by_more_than_a_tenth_are_noisy() {
 #[test]
 fn doubts_of_a_kind_are_counted_once() {
     let mut file = file(&[("a", &[1.0]), ("b", &[1.0])]);
-    file.add_doubt_kind("a", Doubt::SlowPath { percent: 12.0 });
-    file.add_doubt_kind("a", Doubt::SlowPath { percent: 13.0 });
-    file.add_doubt_kind("b", Doubt::SlowPath { percent: 14.0 });
+    file.add_doubt("a", Doubt::SlowPath { percent: 12.0 });
+    file.add_doubt("a", Doubt::SlowPath { percent: 13.0 });
+    file.add_doubt("b", Doubt::SlowPath { percent: 14.0 });
     let [first, second] = [0, 1].map(|cpu| Doubt::Clock { cpu, percent: 90.0 });
     file.add_doubt("b", first.clone());
     file.add_doubt("b", second);

@@ -9,8 +9,8 @@ pub struct BinarySearch {
     range: Range,
     /// The highest load that passed, and the rate it forwarded.
     passed: Option<(f64, f64)>,
-    /// The lowest load that failed.
-    failed: Option<f64>,
+    /// The lowest load that failed, and whether it may have failed because the sender was held up.
+    failed: Option<(f64, bool)>,
 }
 
 impl BinarySearch {
@@ -28,14 +28,14 @@ impl BinarySearch {
     fn near_enough(&self) -> bool {
         self.passed
             .zip(self.failed)
-            .is_some_and(|((passed, _), failed)| 1.0 - passed / failed <= self.goal.width)
+            .is_some_and(|((passed, _), (failed, _))| 1.0 - passed / failed <= self.goal.width)
     }
 }
 
 impl Search for BinarySearch {
     fn next_trial(&mut self) -> Option<Trial> {
         let Range { min_pps, max_pps } = self.range;
-        let load_pps = match (self.passed, self.failed) {
+        let load_pps = match (self.passed, self.failed.map(|(load, _)| load)) {
             (None, None) => Some(max_pps),
             (Some((passed, _)), Some(failed)) => (!self.near_enough()).then_some((passed + failed) / 2.0),
             (Some(_), None) => None,
@@ -52,22 +52,26 @@ impl Search for BinarySearch {
         if loss_ratio <= self.goal.loss_ratio {
             self.passed = Some((trial.load_pps, trial.load_pps * (1.0 - loss_ratio)));
         } else {
-            self.failed = Some(trial.load_pps);
+            self.failed = Some((trial.load_pps, outcome.sender_late));
         }
     }
 
     fn results(&self) -> Vec<GoalResult> {
         let irregular = match (self.passed, self.failed) {
             (Some(_), None) => Some(Irregular::MaxLoadPasses),
-            (None, Some(failed)) if failed <= self.range.min_pps => Some(Irregular::MinLoadFails),
+            (_, Some((_, true))) => Some(Irregular::SenderLate),
+            (None, Some((failed, _))) if failed <= self.range.min_pps => Some(Irregular::MinLoadFails),
             _ if self.near_enough() => None,
             _ => Some(Irregular::Unfinished),
         };
         vec![GoalResult {
             goal: self.goal,
             lower_pps: self.passed.map(|(load, _)| load),
-            upper_pps: self.failed,
-            throughput_pps: self.passed.map(|(_, forwarded)| forwarded),
+            upper_pps: self.failed.map(|(load, _)| load),
+            throughput_pps: self
+                .passed
+                .filter(|_| irregular != Some(Irregular::SenderLate))
+                .map(|(_, pps)| pps),
             irregular,
         }]
     }

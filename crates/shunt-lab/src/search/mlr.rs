@@ -216,6 +216,7 @@ fn halved(bottom: f64, top: f64, apart: f64, stage: &Goal) -> f64 {
 fn result(trials: &Trials, goal: &Goal, range: Range) -> GoalResult {
     let bounds = trials.bounds(goal);
     let irregular = match (&bounds.lower, &bounds.upper) {
+        (_, Some(upper)) if upper.fails_by_sender(goal) => Some(Irregular::SenderLate),
         (_, Some(upper)) if upper.pps <= range.min_pps => Some(Irregular::MinLoadFails),
         (Some(lower), None) if lower.pps >= range.max_pps => Some(Irregular::MaxLoadPasses),
         _ if bounds.near_enough(goal) => None,
@@ -225,7 +226,10 @@ fn result(trials: &Trials, goal: &Goal, range: Range) -> GoalResult {
         goal: *goal,
         lower_pps: bounds.lower.map(|load| load.pps),
         upper_pps: bounds.upper.map(|load| load.pps),
-        throughput_pps: bounds.lower.map(|load| load.conditional_throughput(goal)),
+        throughput_pps: bounds
+            .lower
+            .filter(|_| irregular != Some(Irregular::SenderLate))
+            .map(|load| load.conditional_throughput(goal)),
         irregular,
     }
 }

@@ -147,12 +147,14 @@ fn binary_search_finds_the_throughput_to_its_resolution() {
 }
 
 #[test]
-fn unsent_frames_are_lost_except_those_of_the_last_ten_microseconds() {
+fn unsent_frames_are_lost_except_a_thousandth() {
     let trial = Trial { load_pps: 1e6, duration_s: 1.0 };
     for (offered, forwarded, loss_ratio) in [
         (1_000_000, 1_000_000, 0.0),
-        (999_990, 999_990, 0.0),
-        (999_980, 999_980, 10.0 / 999_990.0),
+        (999_000, 999_000, 0.0),
+        // A frame that was sent and not received is always lost.
+        (999_000, 998_999, 1.0 / 999_000.0),
+        (998_990, 998_990, 10.0 / 999_000.0),
         (1_000_100, 1_000_000, 100.0 / 1_000_100.0),
         // Duplicates must not make the loss negative.
         (1_000_000, 1_000_001, 0.0),
@@ -162,6 +164,68 @@ fn unsent_frames_are_lost_except_those_of_the_last_ten_microseconds() {
     }
     assert_eq!(trial.outcome(2, 2_000_000, 1_500_000).lost(), 500_000);
     assert_eq!(trial.outcome(2, 2_000_000, 1_500_000).loss_ratio(), 0.25);
+}
+
+/// The outcome of a trial whose sender was held up: it sends a tenth, and the router loses half of a bunch.
+fn held_up(trial: Trial) -> Outcome {
+    let offered = (trial.load_pps * trial.duration_s / 10.0) as u64;
+    Outcome { sender_late: true, ..trial.outcome(1, offered, offered / 2) }
+}
+
+/// Both kinds of search of a router that forwards 500,000 frames/s. `is_late` says whether the sender is held up in a
+/// trial, by its number and load.
+fn searched_beside_a_load(is_late: impl Fn(usize, f64) -> bool) -> [(Vec<GoalResult>, usize); 2] {
+    let mlr: Box<dyn Search> = Box::new(MlrSearch::new(&GOALS, RANGE).unwrap());
+    let binary: Box<dyn Search> = Box::new(BinarySearch::new(Goal::RFC2544, RANGE).unwrap());
+    [mlr, binary].map(|mut search| {
+        let mut router = Router::new(Behaviour { capacity_pps: 5e5, ..Behaviour::default() }, 0);
+        let mut trials = 0;
+        let results = run(&mut *search, |trial| {
+            trials += 1;
+            let late = is_late(trials, trial.load_pps);
+            Ok::<_, Infallible>(if late { held_up(trial) } else { router.measure(trial) })
+        });
+        (results.unwrap(), trials)
+    })
+}
+
+#[test]
+fn no_throughput_follows_from_an_upper_bound_at_which_the_sender_was_held_up() {
+    // The sender is held up at all loads from far below the capacity on.
+    for (results, _) in searched_beside_a_load(|_, load_pps| load_pps > 1e5) {
+        for result in results {
+            assert_eq!((result.irregular, result.throughput_pps), (Some(Irregular::SenderLate), None));
+            // The lower bound holds all the same.
+            assert!(result.lower_pps.is_some_and(|pps| pps <= 1e5), "{result:?}");
+        }
+    }
+    // At every load.
+    for (results, trials) in searched_beside_a_load(|_, _| true) {
+        assert!(trials <= 12, "{trials}");
+        for result in results {
+            assert_eq!((result.irregular, result.throughput_pps), (Some(Irregular::SenderLate), None));
+            assert_eq!(result.lower_pps, None);
+        }
+    }
+}
+
+#[test]
+fn a_sender_that_was_held_up_now_and_then_does_not_lower_the_result() {
+    for every in [4, 7, 15] {
+        for (results, _) in searched_beside_a_load(|trial, _| trial % every == 0) {
+            for result in results {
+                // Either the truth, or none; never less.
+                match result.throughput_pps {
+                    Some(pps) => assert!((0.99 * 5e5..=1.001 * 5e5).contains(&pps), "{every}: {result:?}"),
+                    None => assert_eq!(result.irregular, Some(Irregular::SenderLate), "{every}"),
+                }
+            }
+        }
+    }
+    // The first trial, at the maximum load, which no result depends on.
+    for (results, _) in searched_beside_a_load(|trial, _| trial == 1) {
+        assert!(results.iter().all(|result| result.throughput_pps.is_some()), "{results:?}");
+    }
 }
 
 #[test]

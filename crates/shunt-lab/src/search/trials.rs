@@ -22,6 +22,7 @@ struct Measured {
     duration_s: f64,
     effective_s: f64,
     loss_ratio: f64,
+    sender_late: bool,
 }
 
 /// The relevant bounds of a goal.
@@ -54,6 +55,7 @@ impl Trials {
             duration_s: trial.duration_s,
             effective_s: outcome.effective_s,
             loss_ratio: outcome.loss_ratio(),
+            sender_late: outcome.sender_late,
         });
     }
 
@@ -77,11 +79,21 @@ impl Trials {
 
 impl Load {
     pub(super) fn class(&self, goal: &Goal) -> Class {
+        self.class_of(goal, |_| true)
+    }
+
+    /// Whether this load is an upper bound only because the sender was held up in some of its trials.
+    pub(super) fn fails_by_sender(&self, goal: &Goal) -> bool {
+        self.class(goal) == Class::Upper && self.class_of(goal, |trial| !trial.sender_late) != Class::Upper
+    }
+
+    /// The class by the trials that `is_used` accepts.
+    fn class_of(&self, goal: &Goal, is_used: impl Fn(&Measured) -> bool) -> Class {
         let sum = |full: bool, high: bool| -> f64 {
             let counts = |t: &&Measured| {
                 (t.duration_s >= goal.final_s) == full && (t.loss_ratio > goal.loss_ratio) == high
             };
-            self.trials.iter().filter(counts).map(|t| t.effective_s).sum()
+            self.trials.iter().filter(|trial| is_used(trial)).filter(counts).map(|t| t.effective_s).sum()
         };
         // Short trials count only against a load, and only as far as short low-loss trials do not make up for them.
         let made_up = sum(false, false) * goal.exceed_ratio / (1.0 - goal.exceed_ratio);

@@ -21,7 +21,7 @@ pub struct Knee {
     /// Device that receives.
     pub to: String,
     /// Highest sent rate in bit/s up to which every step lost less than 0.1 %; None if the lowest step already lost
-    /// more.
+    /// more. Steps whose sender was held up do not count, here and in the other fields.
     pub passes_bps: Option<f64>,
     /// Sent rate in bit/s of the next step, from which on packets are lost; None if no step loses.
     pub loses_bps: Option<f64>,
@@ -43,6 +43,8 @@ pub enum Beyond {
     NotReached,
     /// No step lost packets, and the generator could not send more.
     GeneratorBound,
+    /// No step lost packets, except perhaps those whose sender was held up, up to the highest rate.
+    HeldUp,
     /// The rate that arrives stays the same or rises slowly.
     Flat,
     /// The rate that arrives falls as the offered rate rises.
@@ -75,17 +77,20 @@ impl Knee {
         let loses = |n: usize| figures(n).loss_ratio > ACCEPTED;
         let sent = |n: usize| figures(n).achieved_l2_bps;
         let came = |n: usize| sent(n) * (1.0 - figures(n).loss_ratio);
+        // Nothing follows from a step whose sender was held up.
+        let used: Vec<usize> = (0..steps.len()).filter(|n| !steps[*n].is_held_up()).collect();
         // A single step that loses between steps that do not lose is an accident.
-        let knee = (0..steps.len()).find(|&n| loses(n) && (n + 1 == steps.len() || loses(n + 1)));
-        let last = steps.len() - 1;
-        let passing = knee.unwrap_or(steps.len()).checked_sub(1);
-        let most_bps = (0..steps.len()).map(came).fold(0.0, f64::max);
+        let knee = (0..used.len()).find(|&at| loses(used[at]) && used.get(at + 1).is_none_or(|&n| loses(n)));
+        let passing = knee.unwrap_or(used.len()).checked_sub(1).map(|at| used[at]);
+        let knee = knee.map(|at| used[at]);
+        let most_bps = used.iter().map(|&n| came(n)).fold(0.0, f64::max);
         let short = |n: usize| figures(n).offered_pps.is_some_and(|pps| figures(n).achieved_pps < pps * SENT);
-        let beyond = match knee {
-            None if (0..steps.len()).any(short) => Beyond::GeneratorBound,
-            None => Beyond::NotReached,
-            Some(_) if came(last) < most_bps * COLLAPSED => Beyond::Collapse,
-            Some(_) => Beyond::Flat,
+        let beyond = match (knee, used.last()) {
+            (None, _) if used.iter().any(|&n| short(n)) => Beyond::GeneratorBound,
+            (None, Some(&last)) if last + 1 == steps.len() => Beyond::NotReached,
+            (None, _) | (_, None) => Beyond::HeldUp,
+            (Some(_), Some(&last)) if came(last) < most_bps * COLLAPSED => Beyond::Collapse,
+            (Some(_), Some(_)) => Beyond::Flat,
         };
         let ends = &steps[0].directions[which];
         Self {

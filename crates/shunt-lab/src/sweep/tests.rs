@@ -67,3 +67,28 @@ fn without_loss_there_is_no_knee() {
     assert_eq!(knee(&steps[..1]).beyond, Beyond::NotReached);
     assert_eq!(Knee::find_all(&[]), []);
 }
+
+#[test]
+fn nothing_follows_from_a_step_whose_sender_was_held_up() {
+    let held_up = |mut step: Step| {
+        step.doubts.push(Doubt::SentLate { microseconds: 26_000.0 });
+        step
+    };
+    let (passes, loses) = (step(100, 100.0, 100.0, &[]), step(300, 300.0, 240.0, &[]));
+    // The loss before the knee and the small rates beyond the knee are those of the sender.
+    let steps = [
+        held_up(step(50, 20.0, 10.0, &[])),
+        passes.clone(),
+        held_up(step(200, 30.0, 12.0, &[])),
+        loses,
+        held_up(step(400, 80.0, 20.0, &[])),
+    ];
+    let found = knee(&steps);
+    assert_eq!((found.passes_bps, found.loses_bps), (Some(100e6), Some(300e6)));
+    assert_eq!((found.beyond, found.most_bps), (Beyond::Flat, 240e6));
+    // Without a step that loses, the highest rate decides whether there is a knee.
+    assert_eq!(knee(&steps[..3]).beyond, Beyond::HeldUp);
+    assert_eq!(knee(&steps[..2]).beyond, Beyond::NotReached);
+    let found = knee(&steps[..1]);
+    assert_eq!((found.beyond, found.passes_bps, found.loses_bps), (Beyond::HeldUp, None, None));
+}

@@ -5,8 +5,8 @@ use crate::{
     Doubt, Limit, Nic, ResultsFile,
     dut::{self, Dut},
     net::NetNs,
-    search::Trial,
-    traffic::{Error, Figures, Session, Testbed, TrafficSpec, session},
+    search::{Outcome, Trial},
+    traffic::{Directed, Error, Figures, Session, Testbed, TrafficSpec, session},
 };
 use shunt_api::{Instance, PacketTotals, RUNTIME_DIR_VARIABLE, Status, runtime_dir};
 use shunt_gen::Schedule;
@@ -66,6 +66,13 @@ pub(crate) struct RunningShunt<'n> {
     router: &'n NetNs,
 }
 
+impl Engine {
+    /// Whether a process forwards, by polling.
+    fn is_external(&self) -> bool {
+        self.name == shunt_api::Engine::External.to_string()
+    }
+}
+
 impl Generated {
     /// The highest rate of the generator with nothing in between, or of the line, in frames/s of one direction.
     ///
@@ -115,12 +122,11 @@ impl Device for Generated {
         session(spec, testbed, stop, |session| {
             *nics = session.nics().to_vec();
             *limit = session.limit().filter(|_| !spec.answered);
-            let router = session.router();
-            if let Some(router) = router {
+            if let Some(router) = session.router() {
                 let ruleset = if spec.answered { connections::RULESET } else { RULESET };
                 router.try_run(&format!("nft '{ruleset}'"))?;
             }
-            let up = RunningShunt::new(router, engine.as_ref())?;
+            let up = RunningShunt::beside(session, engine.as_ref())?;
             let done = work(&mut measure(session, spec, stop, dut));
             if let Some(up) = up {
                 up.down()?;
@@ -141,28 +147,23 @@ fn measure<'m>(
         let duration = Some(Duration::from_secs_f64(trial.duration_s));
         let schedule = Schedule { pps: Some(trial.load_pps), burst: spec.burst, packets: None, duration };
         let translating = session.router().filter(|_| spec.answered);
-        translating.map_or(Ok(()), connections::forget)?;
-        let (directed, dut_load) = dut::run(session, &schedule, dut)?;
+        let prepare = || translating.map_or(Ok(()), connections::forget);
+        let (directed, dut_load) = dut::run(session, &schedule, dut, prepare)?;
         let mut sum = Figures::sum(&directed);
         if let Some(router) = translating {
             // An answered packet that is not tracked did not open a connection.
             sum.received = sum.received.min(connections::tracked(router)?);
         }
-        let span_s = directed.iter().map(|one| one.span_ns).min().unwrap_or(0) as f64 / 1e9;
-        let outcome = sent_for(trial, span_s).outcome(directed.len() as u32, sum.sent, sum.received);
+        let sender_late = directed.iter().any(Directed::is_held_up);
+        let outcome = Outcome { sender_late, ..trial.outcome(directed.len() as u32, sum.sent, sum.received) };
         Ok(TrialFigures { outcome, latency_us: sum.latency_us, dut_load })
     }
 }
 
 /// Records the devices of a bench, and makes a router of our own track connections.
-pub(crate) fn take_part<'n>(
-    session: &Session<'n>,
-    file: &mut ResultsFile,
-) -> Result<Option<&'n NetNs>, Error> {
+pub(crate) fn take_part(session: &Session<'_>, file: &mut ResultsFile) -> Result<(), Error> {
     file.set_nics(session.nics());
-    let router = session.router();
-    router.map(|router| router.try_run(&format!("nft '{RULESET}'"))).transpose()?;
-    Ok(router)
+    session.router().map_or(Ok(()), |router| Ok(router.try_run(&format!("nft '{RULESET}'")).map(drop)?))
 }
 
 pub(super) fn unless_stopped(stop: &AtomicBool) -> Result<(), Error> {
@@ -172,21 +173,24 @@ pub(super) fn unless_stopped(stop: &AtomicBool) -> Result<(), Error> {
     }
 }
 
-/// The part of a trial that counts if its sender was delayed beyond its end. The load was present until the delay, so
-/// the trial counts for that time. A sender that was too slow during the trial, or delayed for half of the trial or
-/// more, lost the frames it did not send.
-fn sent_for(trial: Trial, span_s: f64) -> Trial {
-    let held_up = span_s < trial.duration_s && span_s > trial.duration_s / 2.0;
-    if held_up { Trial { duration_s: span_s, ..trial } } else { trial }
-}
-
 impl<'n> RunningShunt<'n> {
+    /// As [`RunningShunt::new`], for a session that sends through it.
+    pub(crate) fn beside<'s: 'n>(
+        session: &mut Session<'s>,
+        engine: Option<&'n Engine>,
+    ) -> Result<Option<Self>, Error> {
+        if engine.is_some_and(Engine::is_external) {
+            session.stay_ordinary();
+        }
+        Self::new(session.router(), engine)
+    }
+
     /// None if the router is not our own or Linux forwards.
     pub(crate) fn new(router: Option<&'n NetNs>, engine: Option<&'n Engine>) -> Result<Option<Self>, Error> {
         let Some((router, engine)) = router.zip(engine) else { return Ok(None) };
         let up = Self { engine, router };
         up.ask(&["up", "--engine", &engine.name, "--port", "r0", "--port", "r1"])?;
-        if engine.name == shunt_api::Engine::External.to_string() {
+        if engine.is_external() {
             up.wait_for_external()?;
         }
         Ok(Some(up))
@@ -257,22 +261,4 @@ fn error_text(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let text = text.trim();
     text.strip_prefix("shunt: ").unwrap_or(text).to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_trial_whose_sender_was_delayed_at_the_end_counts_for_less() {
-        let trial = Trial { load_pps: 1e5, duration_s: 1.0 };
-        let outcome = |span_s, sent| sent_for(trial, span_s).outcome(1, sent, sent);
-        let late = outcome(0.9, 90_000);
-        assert_eq!((late.loss_ratio(), late.effective_s), (0.0, 0.9));
-        // The sender was too slow all the time.
-        assert!((outcome(0.99999, 90_000).loss_ratio() - 0.1).abs() < 1e-3);
-        // The sender sent hardly anything.
-        assert!((outcome(0.4, 40_000).loss_ratio() - 0.6).abs() < 1e-3);
-        assert_eq!(outcome(0.0, 0).loss_ratio(), 1.0);
-    }
 }

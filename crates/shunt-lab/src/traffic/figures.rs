@@ -1,11 +1,14 @@
 //! The figures of a run.
 
-use super::{LATE_NS, SendMethod};
+use super::SendMethod;
 use crate::{Distribution, Doubt, Limit, Results, ResultsFile};
 use serde::{Deserialize, Serialize};
 use shunt_gen::Schedule;
 use shunt_traffic::{Histogram, Mode, Received, TrafficState};
 use std::{io, path::PathBuf};
+
+/// A sender that sends a smaller share than this of the packets that were due has not offered the load.
+pub(crate) const SENT_WANTED: f64 = 0.999;
 
 /// The report of a measurement: the sum over all directions, and each direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -69,9 +72,6 @@ pub struct Directed {
     /// Number of received packets, duplicates included.
     #[serde(skip)]
     pub(super) packets: u64,
-    /// Time from the first to the last packet sent, in ns.
-    #[serde(skip)]
-    pub(crate) span_ns: u64,
     #[serde(skip)]
     pub(super) latency: Histogram,
     #[serde(skip)]
@@ -95,6 +95,9 @@ pub struct Figures {
     pub seconds: f64,
     /// Number of sent packets.
     pub sent: u64,
+    /// Number of packets that were due and not sent.
+    #[serde(default)]
+    pub unsent: u64,
     /// Number of received packets without duplicates.
     pub received: u64,
     /// Number of lost packets.
@@ -178,6 +181,7 @@ impl Figures {
             achieved_l1_bps: per_second(8 * (sent.bytes + 24 * sent.sent)),
             seconds: if sent.sent == 0 { 0.0 } else { seconds },
             sent: sent.sent,
+            unsent: sent.unsent,
             received: once,
             lost,
             loss_ratio: lost as f64 / sent.sent.max(1) as f64,
@@ -210,6 +214,7 @@ impl Figures {
                 sum.achieved_l1_bps += figures.achieved_l1_bps;
                 sum.seconds = sum.seconds.max(figures.seconds);
                 sum.sent += figures.sent;
+                sum.unsent += figures.unsent;
                 sum.received += figures.received;
                 sum.lost += figures.lost;
                 sum.duplicated = sum.duplicated.zip(figures.duplicated).map(|(a, b)| a + b);
@@ -237,19 +242,22 @@ impl Figures {
         mode: Mode,
     ) -> Vec<Doubt> {
         let mut doubts = Vec::new();
-        if let Some(share) =
-            self.offered_pps.map(|asked| self.achieved_pps / asked).filter(|share| *share < 0.999)
-        {
-            doubts.push(Doubt::SentLess { percent: share * 100.0 });
+        let share = self.offered_pps.map_or(1.0, |asked| self.achieved_pps / asked);
+        if share < SENT_WANTED {
+            doubts.push(match sent.is_too_slow() {
+                true => Doubt::SentLess { percent: share * 100.0 },
+                false => {
+                    // In a replay, the last frame was put off by the sum of all delays.
+                    let late_ns = sent.late_ns_max.max(sent.put_off_ns);
+                    Doubt::SentLate { microseconds: late_ns as f64 / 1e3 }
+                }
+            });
         }
         if self.sent > 0 && received.packets == 0 {
             doubts.push(Doubt::NothingArrived);
         }
         if received.beyond > 0 {
             doubts.push(Doubt::BeyondWindow { packets: received.beyond });
-        }
-        if sent.late_ns_max > LATE_NS {
-            doubts.push(Doubt::SentLate { microseconds: sent.late_ns_max as f64 / 1e3 });
         }
         if method == SendMethod::Socket {
             doubts.push(Doubt::SocketSender);
@@ -262,6 +270,11 @@ impl Figures {
 }
 
 impl Directed {
+    /// Whether the sender was held up, so that the load was not offered.
+    pub fn is_held_up(&self) -> bool {
+        self.doubts.iter().any(Doubt::is_held_up)
+    }
+
     pub(super) fn set_limit(&mut self, limit: Limit) {
         self.line_share = limit.share(self.figures.received_pps());
         if limit.is_below(self.figures.received_pps()) || limit.is_below(self.figures.achieved_pps) {
@@ -350,28 +363,31 @@ mod tests {
     #[test]
     fn odd_figures_are_doubted() {
         let sent = TrafficState {
-            start_ns: 0,
             last_ns: 9_020_000,
             sent: 10,
+            unsent: 2,
+            waits: 1_000,
             late_ns_max: 2_000_000,
             ..TrafficState::default()
         };
         let none = Received::default();
-        let figures = Figures::new(&sent, &none, &schedule(Some(1000.0), 1, 10), 0, true);
-        let doubts = figures.doubts(&sent, &none, SendMethod::Socket, Mode::Generic);
+        let doubts = |sent: &TrafficState| {
+            let figures = Figures::new(sent, &none, &schedule(Some(1000.0), 1, 10), 0, true);
+            assert_eq!(figures.unsent, sent.unsent);
+            figures.doubts(sent, &none, SendMethod::Socket, Mode::Generic)
+        };
+        let others = [Doubt::NothingArrived, Doubt::SocketSender, Doubt::GenericReceiver];
+        let found = doubts(&sent);
+        assert_eq!((&found[0], &found[1..]), (&Doubt::SentLate { microseconds: 2000.0 }, &others[..]));
+        // A sender that never waited for its schedule was not held up, but too slow.
+        let found = doubts(&TrafficState { waits: 0, ..sent });
         assert!(
-            matches!(doubts[0], Doubt::SentLess { percent } if (99.7..99.9).contains(&percent)),
-            "{doubts:?}"
+            matches!(found[0], Doubt::SentLess { percent } if (99.7..99.9).contains(&percent)),
+            "{found:?}"
         );
-        assert_eq!(
-            doubts[1..],
-            [
-                Doubt::NothingArrived,
-                Doubt::SentLate { microseconds: 2000.0 },
-                Doubt::SocketSender,
-                Doubt::GenericReceiver
-            ]
-        );
+        assert_eq!(found[1..], others);
+        // A delay that costs less than a thousandth of the packets is none.
+        assert_eq!(doubts(&TrafficState { last_ns: 9_005_000, ..sent }), others);
         assert_eq!(
             Figures::new(&TrafficState::default(), &none, &schedule(None, 1, 10), 0, false).achieved_pps,
             0.0

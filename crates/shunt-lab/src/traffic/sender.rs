@@ -149,10 +149,7 @@ impl Sender {
             }
             Self::Socket(sending) => sending.frames.schedule(schedule, start_ns, label),
         }
-        let over = |state: &TrafficState, now| {
-            let ended = state.end_ns > 0 && now >= state.end_ns;
-            ended || state.sent >= state.limit || stop.load(Ordering::Relaxed)
-        };
+        let over = |state: &TrafficState, now| state.is_over(now) || stop.load(Ordering::Relaxed);
         let wait = |state: &TrafficState, now| (state.start_ns + (state.due >> 16)).saturating_sub(now);
         let awake_ns = match self {
             Self::Live(_) => AWAKE_LIVE_NS,
@@ -161,7 +158,7 @@ impl Sender {
         loop {
             let (state, now) = (self.state()?, now_ns());
             if over(&state, now) {
-                return Ok(state);
+                return Ok(state.stopped(now));
             }
             let left = wait(&state, now);
             match self {

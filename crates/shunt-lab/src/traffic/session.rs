@@ -5,6 +5,7 @@ use super::{
     figures::Directed,
     floor,
     neighbour::Responder,
+    priority::Priority,
     record::Recording,
     require_root,
     station::Station,
@@ -39,6 +40,7 @@ pub struct Session<'n> {
     speed: Option<LinkSpeed>,
     stop: &'n AtomicBool,
     label: u8,
+    priority: Priority,
 }
 
 /// Sets up the test bed, calls `work`, and undoes the setup.
@@ -74,6 +76,7 @@ pub fn session<R, E: From<Error>>(
         speed,
         stop,
         label: 0,
+        priority: Priority::ordinary(),
     };
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -122,23 +125,20 @@ impl<'n> Session<'n> {
     /// # Errors
     /// Fails if the operating system returns an error.
     pub fn run(&mut self, schedule: &Schedule) -> Result<Vec<Directed>, Error> {
-        let mut ran = self.once(schedule)?;
-        // A sender that was delayed for the whole run has measured nothing.
-        if ran.iter().any(|one| one.figures.sent == 0) && !self.stop.load(Ordering::Relaxed) {
-            ran = self.once(schedule)?;
-        }
-        Ok(ran)
-    }
-
-    fn once(&mut self, schedule: &Schedule) -> Result<Vec<Directed>, Error> {
         let start_ns = shunt_traffic::now_ns() + LEAD_NS;
         self.label = self.label % LABELS + 1;
         let (label, stop, limit) = (self.label, self.stop, self.limit());
+        let priority = self.priority;
         let ran: Result<Vec<Directed>, Error> = thread::scope(|scope| {
             let threads: Vec<_> = self
                 .streams
                 .iter_mut()
-                .map(|stream| scope.spawn(move || stream.run(schedule, start_ns, label, stop)))
+                .map(|stream| {
+                    scope.spawn(move || {
+                        priority.apply();
+                        stream.run(schedule, start_ns, label, stop)
+                    })
+                })
                 .collect();
             let ended = threads.into_iter().map(|thread| thread.join());
             ended.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
@@ -148,6 +148,16 @@ impl<'n> Session<'n> {
             ran.iter_mut().for_each(|one| one.set_limit(limit.clone()));
         }
         Ok(ran)
+    }
+
+    /// Lets senders run before all ordinary threads from now on.
+    pub(crate) fn raise_priority(&mut self) {
+        self.priority.raise();
+    }
+
+    /// Keeps the priority of senders ordinary: a process that polls forwards packets at this priority.
+    pub(crate) fn stay_ordinary(&mut self) {
+        self.priority.stay_ordinary();
     }
 
     /// Speed of the slower of the two lines; None if it is unknown.

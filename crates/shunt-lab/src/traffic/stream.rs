@@ -210,7 +210,6 @@ impl<'n> Stream<'n> {
             limit: None,
             line_share: None,
             packets: received.packets,
-            span_ns: sent.last_ns.saturating_sub(sent.start_ns),
             latency: received.latency,
             jitter: received.jitter,
             doubts,

@@ -18,9 +18,10 @@ pub(crate) enum MeasureCommand {
     ///
     /// The search uses the settings of FD.io CSIT: trials of 1 s, 21 s for each load, of which half may exceed the loss
     /// ratio, and bounds within 0.5 % of the upper bound. The first trial, at the maximum load, is a warm-up and is not
-    /// kept. Loads are frames/s of one direction. Frames that the generator failed to send count as lost, except those
-    /// of the last 10 us of a trial; a trial whose sender was held up at its end counts for less. After the search,
-    /// latency is measured at 10, 50 and 90 % of the result for the last goal.
+    /// kept. Loads are frames/s of one direction. If more than 0.1 % of a trial's frames were not sent, they count as
+    /// lost. A sender that other work of this machine holds up leaves out the frames due then, and the trial is
+    /// repeated; if the sender is held up in each attempt at the upper bound, the result is `cannot tell`. After the
+    /// search, latency is measured at 10, 50 and 90 % of the result for the last goal.
     Ndr(NdrArgs),
     /// Measure the forwarding rate at maximum offered load (MRR) for each frame size, and how much the size matters.
     ///
@@ -31,7 +32,8 @@ pub(crate) enum MeasureCommand {
     /// with the loss.
     ///
     /// Each step lists the counters that changed: those of `ethtool -S`, pause frames, /proc/net/dev and softnet_stat.
-    /// A counter that was seen to wrap at 16 or 32 bits is marked; its increase is known only modulo that width.
+    /// A counter that was seen to wrap at 16 or 32 bits is marked; its increase is known only modulo that width. A step
+    /// whose sender was held up by other work of this machine is repeated, and, if that does not help, not used.
     Sweep(SweepArgs),
     /// Measure TCP and UDP goodput with iperf3, and the CPU load, for each engine: IPv4 and IPv6, with and without NAT
     /// and VLAN, each way and both ways at once.

@@ -78,7 +78,13 @@ fn figures(f: &Figures, line: Option<String>) -> String {
     ];
     rows.extend(line.map(|line| row("line", line)));
     rows.extend([
-        row("sent", f.sent.to_string()),
+        row(
+            "sent",
+            match f.unsent {
+                0 => f.sent.to_string(),
+                unsent => format!("{}, and {unsent} left out", f.sent),
+            },
+        ),
         row(
             "received",
             match f.flows {

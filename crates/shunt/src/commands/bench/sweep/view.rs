@@ -115,12 +115,18 @@ fn describe_knee(knee: &Knee) -> String {
         (None, Some((loses, ratio))) => {
             format!("knee below the lowest rate: at {} the loss is {:.2} %", bits(loses), ratio * 100.0)
         }
+        (_, None) if knee.beyond == Beyond::HeldUp => "cannot tell where the knee is".to_owned(),
         (_, None) => "no knee".to_owned(),
     };
     let beyond = match knee.beyond {
         Beyond::NotReached => format!("{most} arrive without loss; raise --to to find the knee"),
         Beyond::GeneratorBound => {
             format!("{most} arrive without loss, and the generator cannot send more")
+        }
+        Beyond::HeldUp => {
+            format!(
+                "{most} arrive without loss, and the sender was held up at higher rates; repeat it on an idle machine"
+            )
         }
         Beyond::Flat => format!("above the knee at most {most} arrive, whatever is sent"),
         Beyond::Collapse => format!("collapse: at most {most} arrive, and less at the highest rate"),
