@@ -117,8 +117,8 @@ driver has XDP frames from the start; the last lines, generated as XDP frames, s
     );
 }
 
-/// What the rows of the chosen engine say, in words: what Shunt gained, and why where it did not. If rate or CPU time got
-/// worse, both are named.
+/// What the rows of the chosen engine say, in words: what Shunt gained, and why where it did not. If rate or CPU time
+/// got worse, both are named.
 fn summary(rows: &[Row]) -> String {
     let mut text = "In short, with the engines that Shunt chose:\n".to_owned();
     for traffic in TRAFFIC.map(|traffic| traffic.name).into_iter().chain([GENERATED]) {
@@ -130,9 +130,10 @@ fn summary(rows: &[Row]) -> String {
             (packets, cpu) if packets <= SLOWER || cpu >= COSTLIER => {
                 let [rate, before] =
                     [auto, alone].map(|row| Scaled(row.arrived.bits_per_second, "bit/s").to_string());
+                let worse = if packets <= SLOWER { "slower" } else { "more CPU time" };
                 format!(
-                    "  {traffic}: {} {rate} instead of {before}, for {:.0} % of the CPU time per packet; engine {}, because {}\n",
-                    if packets <= SLOWER { "slower:" } else { "more CPU time:" },
+                    "  {traffic}: {worse}: {rate} instead of {before}, for {:.0} % of the CPU time per packet; \
+                     engine {}, because {}\n",
                     100.0 * cpu,
                     auto.engine,
                     auto.reason
