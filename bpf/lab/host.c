@@ -2,18 +2,23 @@
 /* The packet writing and accounting of the lab's programs as functions for user space. */
 #include "lab/traffic.h"
 
-/* Writes the packet that is due into `frame`, whose payload must be zero. Returns its size, or 0 if none is due. */
-__u32 shunt_host_traffic_next(const struct traffic_plan *plan, struct traffic_state *state, __u32 *numbers, __u8 *frame,
-			      __u32 room, __u64 now)
+/*
+ * Writes the packet that is due into `frame`, whose payload must be zero. `ends` has the ends of each flow if the plan
+ * says that they are listed. Returns the size of the packet, or 0 if none is due.
+ */
+__u32 shunt_host_traffic_next(const struct traffic_plan *plan, struct traffic_state *state,
+			      const struct traffic_ends *ends, __u32 *numbers, __u8 *frame, __u32 room, __u64 now)
 {
+	struct traffic_ends between;
 	__u32 bytes, flow;
 
 	if (!traffic_due(state, now))
 		return 0;
 	bytes = traffic_size(plan, state);
 	flow = traffic_flow(plan, state);
+	between = plan->listed ? ends[flow] : traffic_ends_of(plan, flow);
 	if (bytes > room ||
-	    !traffic_write(frame, frame + bytes, plan, bytes, state->sent, flow, state->label, numbers[flow]++, now))
+	    !traffic_write(frame, frame + bytes, plan, bytes, state->sent, between, flow, state->label, numbers[flow]++, now))
 		return 0;
 	state->bytes += bytes;
 	return bytes;

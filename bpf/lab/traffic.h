@@ -123,20 +123,29 @@ static __always_inline __u32 traffic_value(volatile const struct traffic_field *
 	return field->base + flow / field->every % field->count;
 }
 
+/* The ends of a flow whose ends are not listed. */
+static __always_inline struct traffic_ends traffic_ends_of(volatile const struct traffic_plan *plan, __u32 flow)
+{
+	return (struct traffic_ends){
+		.src = traffic_value(&plan->src, flow),
+		.dst = traffic_value(&plan->dst, flow),
+		.sport = traffic_value(&plan->sport, flow),
+		.dport = traffic_value(&plan->dport, flow),
+	};
+}
+
 /*
  * Writes all headers and the stamp, since a recycled frame may have been modified. The payload after the stamp is
  * zero and nobody writes there, so the checksum does not read it. Returns 0 if the frame is too short.
  */
 static __always_inline int traffic_write(void *frame, void *end, volatile const struct traffic_plan *plan, __u32 bytes,
-					 __u32 id, __u32 flow, __u32 label, __u32 number, __u32 now)
+					 __u32 id, struct traffic_ends between, __u32 flow, __u32 label, __u32 number, __u32 now)
 {
 	void *l3 = frame + plan->l3_at;
 	void *l4 = frame + plan->l4_at;
 	void *stamp = frame + plan->header_bytes;
-	__u32 src = traffic_value(&plan->src, flow), dst = traffic_value(&plan->dst, flow);
-	__u32 sport = traffic_value(&plan->sport, flow), dport = traffic_value(&plan->dport, flow);
 	__u32 stream = label << 24 | flow, l4_bytes = bytes - plan->l4_at;
-	__u32 ends = traffic_sum32(src) + traffic_sum32(dst), sum = plan->l4_sum;
+	__u32 ends = traffic_sum32(between.src) + traffic_sum32(between.dst), sum = plan->l4_sum;
 
 	if (stamp + (plan->stamped ? TRAFFIC_STAMP_BYTES : 0) > end)
 		return 0;
@@ -148,16 +157,16 @@ static __always_inline int traffic_write(void *frame, void *end, volatile const 
 	if (plan->family == 4) {
 		traffic_put(l3 + 2, bytes - plan->l3_at);
 		traffic_put(l3 + 4, id);
-		traffic_put32(l3 + 12, src);
-		traffic_put32(l3 + 16, dst);
+		traffic_put32(l3 + 12, between.src);
+		traffic_put32(l3 + 16, between.dst);
 		traffic_put(l3 + 10, traffic_checksum(plan->ip_sum + ends + (bytes - plan->l3_at) + (id & 0xffff)));
 	} else {
 		traffic_put(l3 + 4, l4_bytes);
-		traffic_put32(l3 + 20, src);
-		traffic_put32(l3 + 36, dst);
+		traffic_put32(l3 + 20, between.src);
+		traffic_put32(l3 + 36, between.dst);
 	}
-	traffic_put(l4, sport);
-	traffic_put(l4 + 2, dport);
+	traffic_put(l4, between.sport);
+	traffic_put(l4 + 2, between.dport);
 	if (plan->l4_proto == IPPROTO_UDP)
 		traffic_put(l4 + 4, l4_bytes);
 	if (plan->stamped) {
@@ -169,7 +178,7 @@ static __always_inline int traffic_write(void *frame, void *end, volatile const 
 	if (plan->l4_sum) {
 		__u16 check;
 
-		sum += ends + (sport & 0xffff) + (dport & 0xffff) + l4_bytes;
+		sum += ends + between.sport + between.dport + l4_bytes;
 		if (plan->l4_proto == IPPROTO_UDP)
 			sum += l4_bytes;
 		check = traffic_checksum(sum);

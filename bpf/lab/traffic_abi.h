@@ -36,6 +36,15 @@ struct traffic_field {
 	__u32 count;
 };
 
+/* The addresses (for IPv6, the last 32 bits) and ports of a packet. Host byte order. */
+struct traffic_ends {
+	__u32 src;
+	__u32 dst;
+	__u16 sport;
+	__u16 dport;
+};
+_Static_assert(sizeof(struct traffic_ends) == 12, "traffic_ends is ABI");
+
 /* The contents of packets. Constant, so that the verifier removes the code that a plan does not use. */
 struct traffic_plan {
 	__u8 headers[TRAFFIC_HEADERS_MAX]; /* lengths, IPv4 id, checksums and per-flow values are zero */
@@ -56,7 +65,7 @@ struct traffic_plan {
 	__u8 l4_proto;
 	__u8 stamped; /* packets carry a stamp */
 	__u8 shuffled; /* flows come in pseudo-random order instead of in turn */
-	__u8 _pad;
+	__u8 listed; /* addresses and ports of each flow come from a list instead of src to dport */
 };
 _Static_assert(sizeof(struct traffic_plan) == 292, "traffic_plan is ABI");
 
@@ -130,8 +139,10 @@ struct arrival {
 	__u32 transit_ns; /* of the last packet */
 	__u32 jitter; /* RFC 3550, in ns / 16 */
 	__u32 label; /* of the packets that are accounted here */
+	struct traffic_ends ends; /* of the first of these packets */
+	__u32 _pad;
 };
-_Static_assert(sizeof(struct arrival) == 72, "arrival is ABI");
+_Static_assert(sizeof(struct arrival) == 88, "arrival is ABI");
 
 /* A histogram of times. */
 struct times {

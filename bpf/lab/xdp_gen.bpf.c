@@ -22,11 +22,21 @@ struct {
 	__type(value, __u32);
 } numbers SEC(".maps");
 
+/* The ends of each flow, if the plan says that they are listed. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* set by the loader */
+	__type(key, __u32);
+	__type(value, struct traffic_ends);
+} ends SEC(".maps");
+
 SEC("xdp")
 int shunt_gen(struct xdp_md *ctx)
 {
 	__u32 flow, number = 0, size;
 	void *data, *end;
+	struct traffic_ends *listed;
+	struct traffic_ends between;
 	__u32 *next;
 	__u64 now = state.last_ns;
 
@@ -47,7 +57,15 @@ int shunt_gen(struct xdp_md *ctx)
 			return XDP_ABORTED;
 		number = (*next)++;
 	}
-	if (!traffic_write(data, end, &plan, size, state.sent, flow, state.label, number, now))
+	if (plan.listed) {
+		listed = bpf_map_lookup_elem(&ends, &flow);
+		if (!listed)
+			return XDP_ABORTED;
+		between = *listed;
+	} else {
+		between = traffic_ends_of(&plan, flow);
+	}
+	if (!traffic_write(data, end, &plan, size, state.sent, between, flow, state.label, number, now))
 		return XDP_ABORTED;
 	state.bytes += size;
 	return bpf_redirect(plan.out_ifindex, 0);

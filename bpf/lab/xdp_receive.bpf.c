@@ -51,8 +51,19 @@ static __always_inline void add_time(struct times *times, __u32 ns)
 		times->ns_min = (__u64)ns + 1;
 }
 
-/* Returns the stamp of a packet, or NULL. */
-static __always_inline struct traffic_stamp *stamp_of(__u32 family, void *data, void *end, struct shunt_packet *p)
+static __always_inline struct traffic_ends ends_between(__be32 src_be, __be32 dst_be, __be16 sport_be, __be16 dport_be)
+{
+	return (struct traffic_ends){
+		.src = traffic_ntohl(src_be),
+		.dst = traffic_ntohl(dst_be),
+		.sport = shunt_ntohs(sport_be),
+		.dport = shunt_ntohs(dport_be),
+	};
+}
+
+/* Returns the stamp of a packet, or NULL. Fills its ends. */
+static __always_inline struct traffic_stamp *stamp_of(__u32 family, void *data, void *end, struct shunt_packet *p,
+						      struct traffic_ends *ends)
 {
 	union shunt_key key;
 	void *l3 = data + p->l2_bytes;
@@ -60,6 +71,9 @@ static __always_inline struct traffic_stamp *stamp_of(__u32 family, void *data, 
 
 	if (shunt_parse_l3(family, l3, end, 0, p, &key) != SHUNT_OK)
 		return NULL;
+	*ends = family == 4 ? ends_between(key.v4.src_be, key.v4.dst_be, key.v4.sport_be, key.v4.dport_be) :
+			      ends_between(*(__be32 *)(key.v6.src_be + 12), *(__be32 *)(key.v6.dst_be + 12),
+					   key.v6.sport_be, key.v6.dport_be);
 	stamp = l3 + shunt_l3_size(family) + p->l4_bytes;
 	return (void *)(stamp + 1) > end ? NULL : stamp;
 }
@@ -105,6 +119,7 @@ int shunt_receive(struct xdp_md *ctx)
 	struct shunt_packet p;
 	struct received *total = bpf_map_lookup_elem(&totals, &zero);
 	struct arrival *arrival = NULL;
+	struct traffic_ends ends = {};
 	__u32 kind, family, *verdict;
 
 	if (!total)
@@ -119,9 +134,9 @@ int shunt_receive(struct xdp_md *ctx)
 	}
 	if (shunt_parse_l2(data, end, none, &p, &family) == SHUNT_OK) {
 		if (family == 4)
-			stamp = stamp_of(4, data, end, &p);
+			stamp = stamp_of(4, data, end, &p, &ends);
 		else if (family == 6)
-			stamp = stamp_of(6, data, end, &p);
+			stamp = stamp_of(6, data, end, &p, &ends);
 	}
 	if (stamp) {
 		stream = traffic_ntohl(stamp->stream_be);
@@ -136,7 +151,9 @@ int shunt_receive(struct xdp_md *ctx)
 	transit = (__u32)now - traffic_ntohl(stamp->sent_be);
 	arrival_note(arrival, expected_label, traffic_ntohl(stamp->number_be), transit);
 	add_time(&total->latency, transit);
-	if (arrival->packets > 1)
+	if (arrival->packets == 1)
+		arrival->ends = ends;
+	else
 		add_time(&total->jitter, arrival->jitter >> 4);
 	return account(ctx, total, now, plan.handshakes ? finish_handshake(ctx, &p, data, end) : XDP_DROP);
 }

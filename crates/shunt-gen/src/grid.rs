@@ -72,6 +72,7 @@ impl Grid {
             shuffled: None,
             sizes: Sizes::fixed(self.frame_bytes)?,
             stamped: false,
+            listed: false,
         };
         if !self.reply {
             return Ok(near_first);

@@ -40,4 +40,4 @@ impl std::error::Error for Wrong {}
 /// Bytes of payload that hold a packet's flow, number and time of sending.
 pub const STAMP_BYTES: u32 = 12;
 /// Largest number of flows: the flow's number has 24 bits, and each flow takes some memory.
-pub const FLOWS_MAX: u32 = 1 << 20;
+pub const FLOWS_MAX: u32 = 1 << 22;

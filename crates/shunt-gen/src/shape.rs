@@ -28,6 +28,8 @@ pub struct Traffic {
     pub sizes: Sizes,
     /// Whether packets carry a stamp: flow, number, time.
     pub stamped: bool,
+    /// Whether the sender is given a list of the addresses and ports of each flow, in place of the four fields.
+    pub listed: bool,
 }
 
 /// A field in which flows differ: flow f has the value `base + f / every % count`.
@@ -60,6 +62,8 @@ pub struct Shape {
     pub flows: Option<u32>,
     /// See [`Traffic::shuffled`].
     pub shuffled: Option<u64>,
+    /// See [`Traffic::listed`]; there are as many flows as `flows` says.
+    pub listed: bool,
     /// Frame sizes.
     pub sizes: Sizes,
     /// Whether UDP over IPv4 has a checksum. All other packets have one.
@@ -92,6 +96,7 @@ impl Shape {
             destination_ports: Ports::one(destination.port()),
             flows: None,
             shuffled: None,
+            listed: false,
             sizes,
             checksum: true,
             hop_limit: 64,
@@ -133,8 +138,9 @@ impl Shape {
             self.source.count,
             self.destination.count,
         ];
-        let most = counts.iter().fold(1u64, |all, count| all.saturating_mul(u64::from(*count)));
-        let flows = self.flows.map_or(most, u64::from);
+        let combinations = counts.iter().fold(1u64, |all, count| all.saturating_mul(u64::from(*count)));
+        let flows = self.flows.map_or(combinations, u64::from);
+        let most = if self.listed { flows } else { combinations };
         if flows > most {
             return Err(Wrong::because(format!(
                 "{flows} flows, but only {most} combinations of addresses and ports: give more ports or addresses"
@@ -173,6 +179,7 @@ impl Shape {
             shuffled: self.shuffled,
             sizes: self.sizes,
             stamped: true,
+            listed: self.listed,
         })
     }
 

@@ -31,6 +31,14 @@ impl From<Field> for TrafficField {
     }
 }
 
+impl TrafficEnds {
+    /// The ends of an answer.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self { src: self.dst, dst: self.src, sport: self.dport, dport: self.sport }
+    }
+}
+
 impl TrafficPlan {
     /// The plan of packets that leave through the interface `out_ifindex`.
     pub(crate) fn for_traffic(traffic: &Traffic, out_ifindex: u32) -> Self {
@@ -77,7 +85,7 @@ impl TrafficPlan {
             l4_proto,
             stamped: traffic.stamped.into(),
             shuffled: traffic.shuffled.is_some().into(),
-            _pad: 0,
+            listed: traffic.listed.into(),
         }
     }
 }

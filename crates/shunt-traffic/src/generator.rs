@@ -2,7 +2,7 @@
 
 use crate::{
     Error, TrafficState,
-    abi::{ReplayFrame, ReplayPlan, TrafficPlan, start},
+    abi::{ReplayFrame, ReplayPlan, TrafficEnds, TrafficPlan, start},
     libbpf_error, load, map, missing, now_ns, open, set_entries, set_rodata,
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
@@ -34,6 +34,8 @@ const BATCH: u32 = 128;
 /// The most that the kernel allows.
 const BATCH_MAX: u32 = 256;
 
+/// Number of flows whose ends are written in one call into the kernel.
+const LISTED_AT_ONCE: usize = 4096;
 /// The most kernel memory for a capture.
 const REPLAY_BYTES: usize = 1 << 30;
 
@@ -56,6 +58,7 @@ impl Generator {
         let mut open = open("xdp_gen", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_gen.o")))?;
         set_rodata(&mut open, TrafficPlan::for_traffic(traffic, out_ifindex).bytes());
         set_entries(&mut open, "numbers", traffic.flows)?;
+        set_entries(&mut open, "ends", if traffic.listed { traffic.flows } else { 1 })?;
         let object = load("xdp_gen", open)?;
         let generator = Self { object, frame: traffic.largest_frame().to_bytes(), batch: BATCH };
         let random = traffic.shuffled.unwrap_or_default();
@@ -95,6 +98,22 @@ impl Generator {
         let generator = Self { object, frame: vec![0; largest], batch: BATCH };
         generator.set(&TrafficState::default())?;
         Ok(generator)
+    }
+
+    /// Sets the ends of the first flows of traffic whose ends are listed.
+    ///
+    /// # Errors
+    /// If there are more ends than flows, or the map cannot be written.
+    pub fn list(&self, ends: &[TrafficEnds]) -> Result<(), Error> {
+        let doing = |e| libbpf_error("xdp_gen: writing the ends of flows", e);
+        let map = map(&self.object, "ends")?;
+        for (chunk, first) in ends.chunks(LISTED_AT_ONCE).zip((0u32..).step_by(LISTED_AT_ONCE)) {
+            let keys: Vec<u8> = (first..).take(chunk.len()).flat_map(u32::to_ne_bytes).collect();
+            let values: Vec<u8> = chunk.iter().flat_map(|ends| ends.bytes().to_vec()).collect();
+            map.update_batch(&keys, &values, chunk.len() as u32, MapFlags::ANY, MapFlags::ANY)
+                .map_err(doing)?;
+        }
+        Ok(())
     }
 
     /// Sets how many frames, up to 256, the kernel builds before it passes them on and lets other threads run.

@@ -4,7 +4,7 @@
 use crate::Arrival;
 use crate::{
     TrafficState,
-    abi::{ReplayPlan, TrafficPlan, start},
+    abi::{ReplayPlan, TrafficEnds, TrafficPlan, start},
 };
 use shunt_gen::{Capture, Round, Schedule, Traffic};
 use std::{collections::BTreeSet, sync::Arc};
@@ -14,6 +14,7 @@ unsafe extern "C" {
     fn shunt_host_traffic_next(
         plan: *const TrafficPlan,
         state: *mut TrafficState,
+        ends: *const TrafficEnds,
         numbers: *mut u32,
         frame: *mut u8,
         room: u32,
@@ -38,6 +39,8 @@ unsafe extern "C" {
 pub struct FrameMaker {
     plan: TrafficPlan,
     state: TrafficState,
+    /// The end of each flow; empty if the ends are not listed.
+    ends: Vec<TrafficEnds>,
     numbers: Vec<u32>,
     frame: Vec<u8>,
 }
@@ -49,6 +52,7 @@ impl FrameMaker {
         Self {
             plan: TrafficPlan::for_traffic(traffic, 0),
             state: TrafficState { random, burst: 1, ..TrafficState::default() },
+            ends: vec![TrafficEnds::default(); if traffic.listed { traffic.flows as usize } else { 0 }],
             numbers: vec![0; traffic.flows as usize],
             frame: vec![0; (traffic.sizes.largest() - 4) as usize],
         }
@@ -59,6 +63,11 @@ impl FrameMaker {
         self.state = start(schedule, start_ns, label, &self.state);
     }
 
+    /// Sets the ends of the first flows of traffic whose ends are listed; those beyond the flows are ignored.
+    pub fn list(&mut self, ends: &[TrafficEnds]) {
+        self.ends.iter_mut().zip(ends).for_each(|(place, ends)| *place = *ends);
+    }
+
     /// How far it got.
     pub fn state(&self) -> &TrafficState {
         &self.state
@@ -66,12 +75,13 @@ impl FrameMaker {
 
     /// The packet that is due. None if no packet is due.
     pub fn next(&mut self, now_ns: u64) -> Option<&[u8]> {
-        // SAFETY: `numbers` has an element for each flow of the plan, `frame` has `room` bytes, and nothing else is
-        // written but the state.
+        // SAFETY: `numbers` has an element for each flow of the plan, as `ends` has if the plan says that ends are
+        // listed, `frame` has `room` bytes, and nothing else is written but the state.
         let bytes = unsafe {
             shunt_host_traffic_next(
                 &raw const self.plan,
                 &raw mut self.state,
+                self.ends.as_ptr(),
                 self.numbers.as_mut_ptr(),
                 self.frame.as_mut_ptr(),
                 self.frame.len() as u32,

@@ -19,7 +19,7 @@ mod sink;
 pub mod tap;
 pub mod testrun;
 
-pub use abi::{Arrival, TrafficState};
+pub use abi::{Arrival, TrafficEnds, TrafficState};
 pub use generator::{Generator, takes_frames};
 pub use hooks::{BareTcRedirect, Hooks};
 pub use host::{FrameMaker, Replayer};

@@ -62,8 +62,11 @@ fn loss_copies_and_order_are_told_apart() {
     // Flow 0: 0 1 1 3 2 4 4, where 2 is late by 1. Flow 1: 0 1 4 3 2 9, where 3 and 2 are late by 1 and 2.
     assert_eq!((received.packets, received.duplicated, received.reordered), (13, 2, 3));
     assert_eq!((received.displaced_max, received.flows, received.beyond), (2, 2, 0));
-    let next: Vec<u32> = wire.receiver.arrivals().unwrap().iter().map(|arrival| arrival.next).collect();
-    assert_eq!(next, [5, 10]);
+    let arrivals = wire.receiver.arrivals().unwrap();
+    assert_eq!(arrivals.iter().map(|arrival| arrival.next).collect::<Vec<_>>(), [5, 10]);
+    // The addresses and ports are those of the packets.
+    let ports: Vec<_> = arrivals.iter().map(|arrival| (arrival.ends.sport, arrival.ends.dport)).collect();
+    assert!(ports[1].0 == ports[0].0 + 1 && ports[1].1 == ports[0].1, "{ports:?}");
     assert_eq!(received.bytes, 13 * 60);
     assert!(received.latency.min_ns > Some(0) && received.latency.max_ns >= received.latency.quantile(0.5));
     let counted: u64 = received.latency.buckets.iter().map(|(_, count)| count).sum();

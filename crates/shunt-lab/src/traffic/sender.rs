@@ -9,7 +9,7 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 use shunt_gen::{Capture, Round, Schedule, Traffic};
-use shunt_traffic::{FrameMaker, Generator, Replayer, TrafficState, now_ns, takes_frames};
+use shunt_traffic::{FrameMaker, Generator, Replayer, TrafficEnds, TrafficState, now_ns, takes_frames};
 use std::{
     os::fd::{AsRawFd, OwnedFd},
     sync::{
@@ -132,6 +132,19 @@ impl Sender {
             Self::Live(generator) => Ok(generator.state()?),
             Self::Socket(sending) => Ok(*sending.frames.state()),
         }
+    }
+
+    /// Sets the addresses and ports of the first flows of traffic whose flows are listed.
+    pub(super) fn list(&mut self, ends: &[TrafficEnds]) -> Result<(), Error> {
+        match self {
+            Self::Live(generator) => generator.list(ends)?,
+            Self::Socket(sending) => {
+                if let Due::Made(maker) = &mut sending.frames {
+                    maker.list(ends);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Sends all packets that are due from `start_ns` on. Call this in the namespace of the device.

@@ -2,7 +2,7 @@
 
 use super::{
     Error, LEAD_NS, Recorded, TrafficSpec,
-    figures::Directed,
+    figures::{Directed, Figures},
     floor,
     neighbour::Responder,
     priority::Priority,
@@ -15,11 +15,15 @@ use super::{
 use crate::{
     Limit, Nic,
     counters::Device,
+    labels::FlowDirection,
     net::{NetNs, Segment},
 };
 use shunt_gen::{Round, Schedule, Shape, Sizes};
+use shunt_traffic::{Arrival, TrafficEnds};
 use shunt_wire::line::LinkSpeed;
 use std::{
+    net::Ipv4Addr,
+    ops::Range,
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
@@ -119,19 +123,36 @@ fn streams<'n>(
     Ok(streams)
 }
 
+/// The place of a direction in the session's streams.
+fn nth_stream(way: FlowDirection) -> usize {
+    usize::from(way == FlowDirection::Reverse)
+}
+
 impl<'n> Session<'n> {
     /// Sends in all directions at once, and waits for packets under way.
     ///
     /// # Errors
     /// Fails if the operating system returns an error.
     pub fn run(&mut self, schedule: &Schedule) -> Result<Vec<Directed>, Error> {
+        self.run_some(schedule, 0..self.streams.len())
+    }
+
+    /// As [`Session::run`], in one of two directions.
+    ///
+    /// # Errors
+    /// Fails if the operating system returns an error.
+    pub(crate) fn run_one_way(&mut self, way: FlowDirection, schedule: &Schedule) -> Result<Figures, Error> {
+        let nth = nth_stream(way);
+        Ok(Figures::sum(&self.run_some(schedule, nth..nth + 1)?))
+    }
+
+    fn run_some(&mut self, schedule: &Schedule, streams: Range<usize>) -> Result<Vec<Directed>, Error> {
         let start_ns = shunt_traffic::now_ns() + LEAD_NS;
         self.label = self.label % LABELS + 1;
         let (label, stop, limit) = (self.label, self.stop, self.limit());
         let priority = self.priority;
         let ran: Result<Vec<Directed>, Error> = thread::scope(|scope| {
-            let threads: Vec<_> = self
-                .streams
+            let threads: Vec<_> = self.streams[streams]
                 .iter_mut()
                 .map(|stream| {
                     scope.spawn(move || {
@@ -199,6 +220,45 @@ impl<'n> Session<'n> {
         self.streams.clear();
         self.streams = streams(&self.near, &self.far, &shape, self.spec, None)?;
         Ok(())
+    }
+
+    /// Sets the number of flows for all following runs.
+    ///
+    /// # Errors
+    /// Fails if there are too many flows or the operating system returns an error.
+    pub(crate) fn set_flows(&mut self, flows: u32) -> Result<(), Error> {
+        let shape = Shape { flows: Some(flows), sizes: self.sizes.clone(), ..self.spec.shape.clone() };
+        self.streams.clear();
+        self.streams = streams(&self.near, &self.far, &shape, self.spec, None)?;
+        Ok(())
+    }
+
+    /// Sets the addresses and ports of the first flows of one direction, for traffic whose flows are listed.
+    ///
+    /// # Errors
+    /// Fails if there are more than the direction has flows, or the operating system returns an error.
+    pub(crate) fn list(&mut self, way: FlowDirection, ends: &[TrafficEnds]) -> Result<(), Error> {
+        self.streams[nth_stream(way)].list(ends)
+    }
+
+    /// The arrivals of each flow of one direction in its last run.
+    ///
+    /// # Errors
+    /// Fails if the operating system returns an error.
+    pub(crate) fn arrivals(&self, way: FlowDirection) -> Result<Vec<Arrival>, Error> {
+        self.streams[nth_stream(way)].arrivals()
+    }
+
+    /// The IPv4 addresses of the first port and of the second.
+    ///
+    /// # Errors
+    /// Fails if a port has none.
+    pub(crate) fn addresses(&self) -> Result<[Ipv4Addr; 2], Error> {
+        let own = |station: &Station<'_>| -> Result<Ipv4Addr, Error> {
+            station.address_like(Ipv4Addr::UNSPECIFIED.into())?;
+            Ok(station.v4.unwrap_or(Ipv4Addr::UNSPECIFIED))
+        };
+        Ok([own(&self.near)?, own(&self.far)?])
     }
 
     /// Measures the latency and the highest rate of the generator alone.

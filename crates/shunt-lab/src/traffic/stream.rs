@@ -10,7 +10,7 @@ use super::{
 };
 use nix::libc::PACKET_MR_PROMISC;
 use shunt_gen::{Addresses, Round, Schedule, Shape};
-use shunt_traffic::{self as receiver, CaptureBuffer, Receiver, Reflector, now_ns};
+use shunt_traffic::{self as receiver, Arrival, CaptureBuffer, Receiver, Reflector, TrafficEnds, now_ns};
 use shunt_wire::Tcp;
 use std::{
     os::fd::OwnedFd,
@@ -172,6 +172,16 @@ impl<'n> Stream<'n> {
         each: impl FnMut(u64, &[u8]) + 'static,
     ) -> Result<CaptureBuffer<'static>, Error> {
         Ok(self.receiver.captured(each)?)
+    }
+
+    /// Sets the addresses and ports of the first flows, if they are listed.
+    pub(super) fn list(&mut self, ends: &[TrafficEnds]) -> Result<(), Error> {
+        self.sender.list(ends)
+    }
+
+    /// The arrivals of each flow in the last run.
+    pub(super) fn arrivals(&self) -> Result<Vec<Arrival>, Error> {
+        Ok(self.receiver.arrivals()?)
     }
 
     pub(super) fn method(&self) -> SendMethod {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::abi::{LATENCY_BUCKETS, latency_bounds};
+use crate::abi::{LATENCY_BUCKETS, TrafficEnds, latency_bounds};
 use shunt_gen::{Shape, Sizes};
 use shunt_wire::{Checksum, Mac, Packet, Tag, Tcp};
 use std::{collections::BTreeSet, time::Duration};
@@ -361,6 +361,21 @@ fn every_latency_is_within_the_bounds_of_its_bucket() {
         assert_eq!(low, next, "bucket {bucket}");
         assert!((high - low) * 64 <= low, "bucket {bucket} is too wide");
         next = high + 1;
+    }
+}
+
+#[test]
+fn packets_of_listed_flows_have_the_ends_of_the_list_and_good_checksums() {
+    let listed = Traffic { listed: true, flows: 3, ..traffic(shape(false, "64")) };
+    let ends = |n: u16| TrafficEnds { src: 0xc000_0201, dst: 0xc633_6401, sport: 7 * n, dport: 65535 - n };
+    let mut maker = FrameMaker::new(&listed);
+    maker.list(&[ends(5), ends(1), ends(9), ends(2)]);
+    maker.schedule(&unpaced(4), 0, LABEL);
+    for n in [5, 1, 9, 5] {
+        let packet = Packet::parse(maker.next(1_000).unwrap()).unwrap();
+        let want = [format!("192.0.2.1:{}", 7 * n), format!("198.51.100.1:{}", 65535 - n)];
+        assert_eq!([packet.source(), packet.destination()].map(|end| end.unwrap().to_string()), want);
+        assert_eq!(packet.l4_checksum(), Some(Checksum::Good));
     }
 }
 

@@ -153,6 +153,7 @@ impl GenArgs {
             destination_ports: self.dport,
             flows: self.flows,
             shuffled: self.shuffle,
+            listed: false,
             sizes: self.size.clone(),
             checksum: !self.no_checksum,
             hop_limit: self.ttl,
