@@ -139,6 +139,11 @@ pub enum Doubt {
         /// Number of failed connections.
         connections: u64,
     },
+    /// Conntrack counted another number of connections than were established.
+    ConntrackDiffers {
+        /// The difference in percent of the connections established.
+        percent: f64,
+    },
     /// A doubt of a newer version, which this version cannot name.
     #[serde(other)]
     Unknown,
@@ -310,6 +315,9 @@ impl fmt::Display for Doubt {
                 write!(f, "batches of {packets:.0} packets (sent in batches of {sent})")
             }
             Self::ConnectionsFailed { connections } => write!(f, "{connections} connections failed"),
+            Self::ConntrackDiffers { percent } => {
+                write!(f, "conntrack counted {percent:.1} % more or fewer connections than were established")
+            }
             Self::Unknown => write!(f, "a doubt of a newer version of Shunt"),
         }
     }

@@ -17,6 +17,7 @@ mod labels;
 pub mod latency;
 pub mod load;
 mod machine;
+pub mod nat;
 pub mod net;
 mod progress;
 mod reading;

@@ -2,7 +2,7 @@
 //! all of them.
 
 pub mod concurrent;
-mod connections;
+pub(crate) mod connections;
 mod generated;
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     traffic::LatencyUs,
 };
 pub use generated::{Engine, Generated};
-pub(crate) use generated::{RULESET, RunningShunt, take_part};
+pub(crate) use generated::{RULESET, RunningShunt, sent_for, take_part, unless_stopped};
 use serde::Serialize;
 use serde_json::json;
 use std::{

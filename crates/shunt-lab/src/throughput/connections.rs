@@ -7,7 +7,7 @@ use crate::{
 use std::{fs, time::Duration};
 
 /// A stateful firewall and masquerade.
-pub(super) const RULESET: &str = "table inet filter { chain forward { type filter hook forward priority filter; policy drop; \
+pub(crate) const RULESET: &str = "table inet filter { chain forward { type filter hook forward priority filter; policy drop; \
     ct state established,related accept; iifname \"r0\" ct state new accept; }; }; \
     table inet nat { chain postrouting { type nat hook postrouting priority srcnat; oifname \"r1\" masquerade; }; }";
 /// Time after which conntrack has freed deleted entries.
@@ -21,8 +21,13 @@ pub(super) fn forget(router: &NetNs) -> Result<(), Error> {
 }
 
 /// The number of connections that the router tracks, by the kernel's count.
-pub(super) fn tracked(router: &NetNs) -> Result<u64, Error> {
+pub(crate) fn tracked(router: &NetNs) -> Result<u64, Error> {
+    router.within(tracked_here)
+}
+
+/// The number of connections that are tracked in the network namespace of the calling thread.
+pub(crate) fn tracked_here() -> Result<u64, Error> {
     const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
-    let count = router.within(|| fs::read_to_string(COUNT)).map_err(|e| format!("{COUNT}: {e}"));
+    let count = fs::read_to_string(COUNT).map_err(|e| format!("{COUNT}: {e}"));
     count.and_then(|count| count.trim().parse().map_err(|e| format!("{COUNT}: {e}"))).map_err(Error::Machine)
 }

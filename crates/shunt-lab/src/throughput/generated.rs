@@ -166,7 +166,7 @@ pub(crate) fn take_part(session: &Session<'_>, file: &mut ResultsFile) -> Result
     session.router().map_or(Ok(()), |router| Ok(router.try_run(&format!("nft '{RULESET}'")).map(drop)?))
 }
 
-pub(super) fn unless_stopped(stop: &AtomicBool) -> Result<(), Error> {
+pub(crate) fn unless_stopped(stop: &AtomicBool) -> Result<(), Error> {
     match stop.load(Ordering::Relaxed) {
         true => Err(Error::Asked("interrupted before the first search was complete".to_owned())),
         false => Ok(()),

@@ -1,0 +1,205 @@
+//! The router under test: emptied, filled with connections, and loaded.
+
+use super::{
+    connection::{Passed, StateTable},
+    ports::tuples,
+};
+use crate::{
+    labels::FlowDirection,
+    net::NetNs,
+    search::{Outcome, Trial},
+    throughput::{Engine, RunningShunt, connections, sent_for},
+    traffic::{Error, Figures, Session},
+};
+use shunt_gen::Schedule;
+use shunt_traffic::TrafficEnds;
+use std::{
+    net::Ipv4Addr,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+/// Rate of validation, as a share of the rate at which connections were opened: known connections cost a router less.
+const VALIDATION_SHARE: f64 = 0.5;
+/// Timeout of connections in a router of our own, longer than any measurement.
+const TIMEOUT_S: u32 = 86_400;
+/// Longest time until conntrack has freed all deleted entries.
+const FREED: Duration = Duration::from_secs(60);
+
+/// A router whose connections can be counted and deleted.
+pub(super) trait Gateway {
+    /// Deletes all connections; returns how long that took.
+    fn empty(&mut self) -> Result<Duration, Error>;
+    /// Test phase 1: opens this many connections at a rate, and validates each by an answer from the responder.
+    fn open(&mut self, connections: u32, pace: Pace) -> Result<Opened, Error>;
+    /// Validates the connections of the last phase 1 again; returns the number of those that answered.
+    fn validate(&mut self) -> Result<u64, Error>;
+    /// Test phase 2: frames of all connections of the last phase 1, both ways at once.
+    fn load(&mut self, trial: Trial) -> Result<Outcome, Error>;
+    /// Packets on the fast path, and all packets; None without an engine.
+    fn fast_packets(&self) -> Result<Option<(u64, u64)>, Error>;
+}
+
+/// How connections are opened.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Pace {
+    /// At this rate; frames that the sender is late for are not sent, so that the rate holds.
+    Exactly(f64),
+    /// At this rate or slower; all frames are sent.
+    AtMost(f64),
+}
+
+/// The outcome of test phase 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Opened {
+    /// Number of frames sent, each for another connection.
+    pub(super) sent: u64,
+    /// Number of connections whose first frame passed, translated, and whose answer passed back.
+    pub(super) established: u64,
+    /// Number of connections that the router tracked after the first frames; None if it cannot be asked.
+    pub(super) tracked: Option<u64>,
+    /// Frames that passed and opened no connection: not translated, misdelivered, or with the ends of another one.
+    pub(super) wrong: u64,
+}
+
+/// A real router.
+pub(super) struct Router<'s, 'n> {
+    session: &'s mut Session<'n>,
+    own: Option<&'s NetNs>,
+    up: Option<RunningShunt<'s>>,
+    /// The command that empties the table of a router that is not our own.
+    empty: Option<&'s str>,
+    /// The NAT's address, if it is known.
+    nat: Option<Ipv4Addr>,
+    seed: u64,
+    flows: u32,
+    tuples: Vec<TrafficEnds>,
+    table: StateTable,
+    /// Rate of the last validation, in frames/s.
+    validation_pps: f64,
+}
+
+impl<'s, 'n> Router<'s, 'n> {
+    /// Sets up masquerade and long timeouts in a router of our own, and starts its engine.
+    pub(super) fn set_up(
+        session: &'s mut Session<'n>,
+        engine: Option<&'s Engine>,
+        empty: Option<&'s str>,
+        nat: Option<Ipv4Addr>,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        let own: Option<&'s NetNs> = session.router();
+        if let Some(ns) = own {
+            ns.try_run(&format!("nft '{}'", connections::RULESET))?;
+            for timeout in ["udp_timeout", "udp_timeout_stream"] {
+                ns.try_sysctl(&format!("netfilter/nf_conntrack_{timeout}"), TIMEOUT_S)?;
+            }
+        }
+        let up = RunningShunt::new(own, engine)?;
+        let (tuples, table) = (Vec::new(), StateTable::default());
+        Ok(Self { session, own, up, empty, nat, seed, flows: 0, tuples, table, validation_pps: 0.0 })
+    }
+
+    /// Stops the engine.
+    pub(super) fn down(self) -> Result<(), Error> {
+        self.up.map_or(Ok(()), RunningShunt::down)
+    }
+
+    fn resize(&mut self, flows: u32) -> Result<(), Error> {
+        if self.flows != flows {
+            self.session.set_flows(flows)?;
+            let [from, to] = self.session.addresses()?;
+            self.tuples = tuples(flows, self.seed, from, to);
+            self.flows = flows;
+        }
+        Ok(())
+    }
+}
+
+impl Gateway for Router<'_, '_> {
+    fn empty(&mut self) -> Result<Duration, Error> {
+        match (self.own, self.empty) {
+            (Some(ns), _) => ns.within(|| {
+                let began = Instant::now();
+                run(Command::new("conntrack").arg("-F"))?;
+                while connections::tracked_here()? > 0 {
+                    if began.elapsed() > FREED {
+                        let why = "connections remain in the router after conntrack -F";
+                        return Err(Error::Machine(why.to_owned()));
+                    }
+                    std::thread::yield_now();
+                }
+                Ok(began.elapsed())
+            }),
+            (None, Some(command)) => {
+                let began = Instant::now();
+                run(Command::new("sh").args(["-c", command]))?;
+                Ok(began.elapsed())
+            }
+            (None, None) => Err(Error::Asked("no command empties the router's table".to_owned())),
+        }
+    }
+
+    fn open(&mut self, connections: u32, pace: Pace) -> Result<Opened, Error> {
+        self.resize(connections)?;
+        self.session.list(FlowDirection::Forward, &self.tuples)?;
+        let (pps, duration) = match pace {
+            Pace::Exactly(pps) => (pps, Some(Duration::from_secs_f64(f64::from(connections) / pps))),
+            Pace::AtMost(pps) => (pps, None),
+        };
+        let packets = Some(u64::from(connections));
+        let first = Schedule { pps: Some(pps), burst: 1, packets, duration };
+        let sent = self.session.run_one_way(FlowDirection::Forward, &first)?.sent;
+        let tracked = self.own.map(connections::tracked).transpose()?;
+        let arrivals = self.session.arrivals(FlowDirection::Forward)?;
+        self.table = StateTable::observe(&self.tuples, &arrivals, self.nat);
+        self.table.shuffle(self.seed.wrapping_add(1));
+        let StateTable { connections, untranslated, misdelivered, shared } = &self.table;
+        let answers: Vec<_> = connections.iter().map(|known| known.outside.reversed()).collect();
+        self.session.list(FlowDirection::Reverse, &answers)?;
+        let wrong = untranslated + misdelivered + shared;
+        self.validation_pps = pps * VALIDATION_SHARE;
+        Ok(Opened { sent, established: self.validate()?, tracked, wrong })
+    }
+
+    fn validate(&mut self) -> Result<u64, Error> {
+        let packets = self.table.connections.len() as u64;
+        if packets == 0 {
+            return Ok(0);
+        }
+        let pps = Some(self.validation_pps);
+        let answers = Schedule { pps, burst: 1, packets: Some(packets), duration: None };
+        self.session.run_one_way(FlowDirection::Reverse, &answers)?;
+        let arrivals = self.session.arrivals(FlowDirection::Reverse)?;
+        let expected = self.table.connections.iter().map(|known| known.inside.reversed());
+        Ok(Passed::count(expected, &arrivals).connections)
+    }
+
+    fn load(&mut self, trial: Trial) -> Result<Outcome, Error> {
+        let known = &self.table.connections;
+        let inside: Vec<_> = known.iter().map(|known| known.inside).collect();
+        self.session.list(FlowDirection::Forward, &inside)?;
+        let duration = Some(Duration::from_secs_f64(trial.duration_s));
+        let schedule = Schedule { pps: Some(trial.load_pps), burst: 1, packets: None, duration };
+        let directed = self.session.run(&schedule)?;
+        let forward = self.session.arrivals(FlowDirection::Forward)?;
+        let reverse = self.session.arrivals(FlowDirection::Reverse)?;
+        let frames = Passed::count(known.iter().map(|known| known.outside), &forward).frames
+            + Passed::count(known.iter().map(|known| known.inside.reversed()), &reverse).frames;
+        let span_s = directed.iter().map(|one| one.span_ns).min().unwrap_or(0) as f64 / 1e9;
+        Ok(sent_for(trial, span_s).outcome(directed.len() as u32, Figures::sum(&directed).sent, frames))
+    }
+
+    fn fast_packets(&self) -> Result<Option<(u64, u64)>, Error> {
+        self.up.as_ref().map(RunningShunt::packets).transpose()
+    }
+}
+
+fn run(command: &mut Command) -> Result<(), Error> {
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(Error::Machine(format!("{command:?}: {}: {}", output.status, stderr.trim_end())))
+}

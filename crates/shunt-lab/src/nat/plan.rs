@@ -1,0 +1,173 @@
+//! The plan of a measurement, and its course: each router in turn, as often as there are runs.
+
+use super::{
+    CapacitySearch, Measured, NatMetric, Report,
+    gateway::{Gateway, Router},
+    measure,
+};
+use crate::{
+    Doubt, Progress, ResultsFile,
+    search::{Goal, Range},
+    throughput::{Engine, unless_stopped},
+    traffic::{Error, Session, Testbed, TrafficSpec, session},
+};
+use std::{
+    net::Ipv4Addr,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// Rate at which connections are opened if neither a rate was given nor the establishment rate is known.
+const OPEN_PPS: f64 = 20_000.0;
+/// Where no rate is measured, connections are opened at this share of the establishment rate.
+const OPEN_SHARE: f64 = 0.5;
+
+/// The plan of a measurement.
+#[derive(Debug, Clone)]
+pub struct NatPlan {
+    /// The traffic: listed flows, both ways.
+    pub spec: TrafficSpec,
+    /// The test bed.
+    pub testbed: Testbed,
+    /// Engines in a router of our own, by name; None for Linux without Shunt.
+    pub engines: Vec<(String, Option<Engine>)>,
+    /// The quantities to measure.
+    pub metrics: Vec<NatMetric>,
+    /// Number of connections of the establishment rate and the tear-down rate.
+    pub connections: u32,
+    /// Numbers of sessions for throughput.
+    pub sessions: Vec<u32>,
+    /// The search for the capacity.
+    pub capacity: CapacitySearch,
+    /// The range of rates.
+    pub range: Range,
+    /// Rate at which connections are opened where no rate is measured; None for half of the establishment rate.
+    pub open_pps: Option<f64>,
+    /// The NAT's address; None accepts any but the initiator's.
+    pub nat: Option<Ipv4Addr>,
+    /// The command that deletes all connections of a router that is not our own.
+    pub empty: Option<String>,
+    /// How exactly rates are searched.
+    pub effort: Effort,
+    /// Number of runs of each router.
+    pub runs: u32,
+    /// Seed of the order of ports.
+    pub seed: u64,
+}
+
+/// How exactly rates are searched.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Effort {
+    /// The goal of the establishment rate. Its durations count trials.
+    pub establishment: Goal,
+    /// The goal of throughput.
+    pub throughput: Goal,
+}
+
+impl Effort {
+    /// Five trials at a load, half of which may lose; bounds within 1 %; 1 s of throughput in a trial.
+    pub const USUAL: Self = Self {
+        establishment: Goal { width: 0.01, sum_s: 5.0, ..Goal::NDR },
+        throughput: Goal { width: 0.01, sum_s: 5.0, ..Goal::NDR },
+    };
+    /// One trial at a load; bounds within 5 %; 0.3 s of throughput in a trial.
+    pub const QUICK: Self = Self {
+        establishment: Goal { width: 0.05, sum_s: 1.0, ..Goal::NDR },
+        throughput: Goal { width: 0.05, initial_s: 0.3, final_s: 0.3, sum_s: 0.3, ..Goal::NDR },
+    };
+}
+
+impl NatPlan {
+    /// Number of steps of the progress for one router.
+    fn steps(&self) -> u64 {
+        let one = |metric: &NatMetric| match metric {
+            NatMetric::Throughput => self.sessions.len() as u64,
+            _ => 1,
+        };
+        self.metrics.iter().map(one).sum()
+    }
+
+    /// Measures each router in turn, `runs` times, and saves each run when it is over. When `stop` is set, the report
+    /// has the runs until then.
+    ///
+    /// # Errors
+    /// Fails if a trial fails or the file cannot be written. Finished runs stay in the file.
+    pub fn perform(
+        &self,
+        mut file: ResultsFile,
+        stop: &AtomicBool,
+        show: &mut dyn FnMut(Progress),
+    ) -> Result<Report, Error> {
+        let mut routers = Vec::new();
+        let total = self.steps() * u64::from(self.runs) * self.engines.len() as u64;
+        'all: for run in 1..=self.runs {
+            for (device, engine) in &self.engines {
+                let mut done = self.steps() * routers.len() as u64;
+                let mut step = |now: String| {
+                    unless_stopped(stop)?;
+                    show(Progress { done, total, now: format!("{device}: {now}") });
+                    done += 1;
+                    Ok(())
+                };
+                let measured = session(&self.spec, &self.testbed, stop, |session| {
+                    file.set_nics(session.nics());
+                    let measured = Measured { device: device.clone(), run, ..Measured::default() };
+                    self.measure(session, engine.as_ref(), measured, &mut step)
+                });
+                let measured = match measured {
+                    Err(_) if stop.load(Ordering::Relaxed) && !routers.is_empty() => break 'all,
+                    measured => measured?,
+                };
+                measured.save(&mut file)?;
+                file.save()?;
+                routers.push(measured);
+            }
+        }
+        let results = file.end(!stop.load(Ordering::Relaxed))?;
+        Ok(Report { routers, results })
+    }
+
+    fn measure(
+        &self,
+        session: &mut Session<'_>,
+        engine: Option<&Engine>,
+        mut measured: Measured,
+        step: &mut dyn FnMut(String) -> Result<(), Error>,
+    ) -> Result<Measured, Error> {
+        if session.nics().iter().any(|nic| nic.driver.as_deref() == Some("veth")) {
+            measured.doubts.push(Doubt::VirtualLinks);
+        }
+        let line_pps = session.limit().map_or(f64::INFINITY, |limit| limit.value);
+        let range = Range { max_pps: self.range.max_pps.min(line_pps), ..self.range };
+        let mut router = Router::set_up(session, engine, self.empty.as_deref(), self.nat, self.seed)?;
+        let wants = |metric| self.metrics.contains(&metric);
+        measured.open_pps = self.open_pps.unwrap_or(OPEN_PPS.min(range.max_pps));
+        if wants(NatMetric::Establishment) {
+            step("connection establishment rate".to_owned())?;
+            let goal = self.effort.establishment;
+            let found = measure::establishment(&mut router, self.connections, goal, range)?;
+            if let (None, Some(pps)) = (self.open_pps, found.result.throughput_pps) {
+                measured.open_pps = pps * OPEN_SHARE;
+            }
+            measured.establishment = Some(found);
+        }
+        let pps = measured.open_pps;
+        if wants(NatMetric::TearDown) {
+            step("connection tear-down rate".to_owned())?;
+            measured.tear_down = Some(measure::tear_down(&mut router, self.connections, pps)?);
+        }
+        if wants(NatMetric::Capacity) {
+            step("capacity".to_owned())?;
+            measured.capacity = Some(measure::capacity(&mut router, self.capacity, pps)?);
+        }
+        if wants(NatMetric::Throughput) {
+            for sessions in &self.sessions {
+                step(format!("throughput with {sessions} sessions"))?;
+                let goal = self.effort.throughput;
+                measured.throughput.push(measure::throughput(&mut router, *sessions, pps, goal, range)?);
+            }
+        }
+        router.empty()?;
+        router.down()?;
+        Ok(measured)
+    }
+}
