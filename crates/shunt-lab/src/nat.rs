@@ -19,10 +19,10 @@ pub use plan::{Effort, NatPlan};
 pub use ports::TUPLES;
 
 use crate::{Doubt, Results};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A quantity that RFC 9693 defines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NatMetric {
     /// The maximum connection establishment rate.
@@ -36,7 +36,7 @@ pub enum NatMetric {
 }
 
 /// The result of a measurement.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The measured routers, in the order in which they were measured.
     pub routers: Vec<Measured>,
@@ -46,7 +46,7 @@ pub struct Report {
 }
 
 /// The measurements of a router, in one run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Name of the router: the engine, or `dut`.
     pub device: String,
@@ -55,16 +55,16 @@ pub struct Measured {
     /// Rate at which connections were opened where no rate was measured, in connections/s.
     pub open_pps: f64,
     /// The maximum connection establishment rate.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub establishment: Option<Established>,
     /// The connection tear-down rate.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tear_down: Option<TornDown>,
     /// The capacity of the table.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Capacity>,
     /// Throughput, by number of sessions.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throughput: Vec<Throughput>,
     /// Reasons why all results may be wrong.
     pub doubts: Vec<Doubt>,

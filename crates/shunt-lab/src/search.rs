@@ -65,6 +65,11 @@ impl Outcome {
         }
     }
 
+    /// Number of frames that were due and not sent.
+    pub fn unsent(&self) -> u64 {
+        self.expected.saturating_sub(self.offered)
+    }
+
     /// Number of frames that were sent and not received.
     pub fn lost(&self) -> u64 {
         self.offered.saturating_sub(self.forwarded)

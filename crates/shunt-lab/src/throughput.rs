@@ -334,9 +334,8 @@ fn limited_by_generator(result: &GoalResult, trials: &[(Trial, Outcome)]) -> boo
         return false;
     }
     let at_upper = trials.iter().filter(|(trial, _)| Some(trial.load_pps) == result.upper_pps);
-    let (unsent, lost) = at_upper.fold((0, 0), |(unsent, lost), (_, outcome)| {
-        (unsent + outcome.expected.saturating_sub(outcome.offered), lost + outcome.lost())
-    });
+    let (unsent, lost) = at_upper
+        .fold((0, 0), |(unsent, lost), (_, outcome)| (unsent + outcome.unsent(), lost + outcome.lost()));
     result.irregular == Some(Irregular::MaxLoadPasses) || unsent > lost
 }
 

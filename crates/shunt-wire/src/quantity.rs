@@ -77,6 +77,21 @@ pub fn bytes(text: &str) -> Result<u64, NotAQuantity> {
     Ok(value as u64)
 }
 
+/// Reads a number of things: `5000`, `100k`, `4M`. `k` is 1000.
+///
+/// # Errors
+/// If the text is not a whole number.
+pub fn count(text: &str) -> Result<u64, NotAQuantity> {
+    let wrong = || NotAQuantity(format!("`{text}` is not a number: expected one such as 5000, 100k or 4M"));
+    let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
+    let (factor, unit) = prefix(unit);
+    let value = number * factor;
+    if !unit.is_empty() || value.fract() != 0.0 || value > 2_f64.powi(53) {
+        return Err(wrong());
+    }
+    Ok(value as u64)
+}
+
 /// The number before the first other character. A point may be inside it.
 fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -128,6 +143,16 @@ mod tests {
         }
         let why = "`125MBps`: rates are in bits, not bytes: write 1Gbit/s";
         assert_eq!(rate("125MBps").unwrap_err().to_string(), why);
+    }
+
+    #[test]
+    fn numbers_of_things_are_whole() {
+        for (text, wanted) in [("7", 7), ("100k", 100_000), ("1.5k", 1500), ("4M", 4_000_000)] {
+            assert_eq!(count(text), Ok(wanted), "{text}");
+        }
+        for text in ["", "k", "1.5", "100kB", "-1", "4Mi"] {
+            assert!(count(text).unwrap_err().to_string().contains("is not a number"), "{text}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod goodput;
 mod inspect;
 mod iperf;
 mod latency;
+mod nat;
 mod ndr;
 mod next_hops;
 mod pcap;

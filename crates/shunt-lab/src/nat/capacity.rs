@@ -1,9 +1,9 @@
 //! Search for the number of connections that a router holds at once.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A search for the greatest number that is held, if smaller numbers are held, too.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CapacitySearch {
     /// The least number to try.
     pub min: u32,
@@ -30,10 +30,12 @@ impl CapacitySearch {
                 && self.held.is_none_or(|held| number > held)
                 && self.failed.is_none_or(|failed| number < failed)
         };
-        let hinted = hint.and_then(|hint| [Some(hint), hint.checked_add(1).filter(|_| self.held == Some(hint))]
-            .into_iter()
-            .flatten()
-            .find(|number| open(*number)));
+        let hinted = hint.and_then(|hint| {
+            [Some(hint), hint.checked_add(1).filter(|_| self.held == Some(hint))]
+                .into_iter()
+                .flatten()
+                .find(|number| open(*number))
+        });
         match (self.held, self.failed) {
             _ if hinted.is_some() => hinted,
             (None, None) => Some(min),
@@ -58,8 +60,7 @@ mod tests {
 
     /// The bounds that a table of this size gives, and the number of trials.
     fn search(table: u32, hint: Option<u32>, width: f64) -> ([Option<u32>; 2], u32) {
-        let mut search =
-            CapacitySearch { min: 1000, max: 300_000, hint, width, held: None, failed: None };
+        let mut search = CapacitySearch { min: 1000, max: 300_000, hint, width, held: None, failed: None };
         let mut trials = 0;
         while let Some(number) = search.next_number() {
             search.record(number, number <= table);
@@ -81,7 +82,10 @@ mod tests {
                 assert_eq!(search(table, hint, 0.0).0, [Some(table), Some(table + 1)], "{table} {hint:?}");
                 let ([held, failed], _) = search(table, hint, 0.01);
                 let (held, failed) = (held.unwrap(), failed.unwrap());
-                assert!(held <= table && failed > table && failed - held <= failed / 100 + 1, "{held} {failed}");
+                assert!(
+                    held <= table && failed > table && failed - held <= failed / 100 + 1,
+                    "{held} {failed}"
+                );
             }
         }
     }

@@ -123,8 +123,9 @@ mod tests {
         ports.sort_unstable();
         assert_eq!(inside, ports);
         let expected = || table.connections.iter().map(|connection| connection.inside.reversed());
-        let mut answers: Vec<Arrival> =
-            expected().map(|ends| Arrival { packets: 3, duplicated: 1, ends, ..Arrival::default() }).collect();
+        let mut answers: Vec<Arrival> = expected()
+            .map(|ends| Arrival { packets: 3, duplicated: 1, ends, ..Arrival::default() })
+            .collect();
         assert_eq!(Passed::count(expected(), &answers), Passed { connections: 4, frames: 8 });
         answers.swap(0, 1);
         answers[2].packets = 0;

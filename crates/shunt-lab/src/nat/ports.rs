@@ -62,11 +62,9 @@ pub(super) fn tuples(count: u32, seed: u64, from: Ipv4Addr, to: Ipv4Addr) -> Vec
     let order = Permutation::new(TUPLES, seed);
     let tuple = |place| {
         let number = order.at(place);
-        let [sport, dport] = [
-            (SOURCE_PORTS.0, number % SOURCE_PORTS.1),
-            (DESTINATION_PORTS.0, number / SOURCE_PORTS.1),
-        ]
-        .map(|(first, after)| first + after as u16);
+        let [sport, dport] =
+            [(SOURCE_PORTS.0, number % SOURCE_PORTS.1), (DESTINATION_PORTS.0, number / SOURCE_PORTS.1)]
+                .map(|(first, after)| first + after as u16);
         TrafficEnds { src: from.to_bits(), dst: to.to_bits(), sport, dport }
     };
     (0..count.min(TUPLES)).map(tuple).collect()
@@ -88,7 +86,8 @@ mod tests {
 
     #[test]
     fn the_order_depends_on_the_seed_and_has_no_runs() {
-        let order = |seed| (0..10_000).map(|place| Permutation::new(TUPLES, seed).at(place)).collect::<Vec<_>>();
+        let order =
+            |seed| (0..10_000).map(|place| Permutation::new(TUPLES, seed).at(place)).collect::<Vec<_>>();
         let (one, two) = (order(1), order(2));
         assert_eq!(one, order(1));
         assert!(one.iter().zip(&two).filter(|(a, b)| a == b).count() < 3);

@@ -9,7 +9,7 @@ use std::io;
 /// Conntrack's count and the connections established may differ by this share.
 const SAME: f64 = 0.01;
 /// Least duration of a trial, in seconds: shorter trials fit the buffers of a router.
-const TRIAL_WANTED_S: f64 = 0.2;
+const TRIAL_WANTED_S: f64 = 0.1;
 
 impl Measured {
     /// Adds the readings of this run.
@@ -17,7 +17,10 @@ impl Measured {
         let device = &self.device;
         if let Some(found) = &self.establishment {
             let name = format!("connection establishment rate {device}");
-            add_rate(file, &name, "1/s", Some(&found.result), found)?;
+            match found.rate() {
+                Err(why) => file.add_missing(&name, why),
+                Ok(rate) => add(file, &name, "1/s", rate, found)?,
+            }
             self.doubt(file, &name, found.doubts(self));
         }
         if let Some(torn) = &self.tear_down {
@@ -39,10 +42,10 @@ impl Measured {
         for found in &self.throughput {
             let sessions = found.sessions;
             let name = format!("throughput {sessions} sessions {device}");
-            match found.missing() {
-                Some(why) => file.add_missing(&name, why),
-                None => {
-                    add_rate(file, &name, "pps", found.result.as_ref(), found)?;
+            match found.rate() {
+                Err(why) => file.add_missing(&name, why),
+                Ok(pps) => {
+                    add(file, &name, "pps", pps, found)?;
                     let [of, line, along] = ["throughput", device, "sessions"].map(str::to_owned);
                     let value = f64::from(sessions);
                     file.set_position(&name, Position { of, line, along, unit: String::new(), value });
@@ -64,6 +67,14 @@ impl Measured {
 }
 
 impl Established {
+    /// The rate in connections/s.
+    ///
+    /// # Errors
+    /// Fails with the reason if there is no rate.
+    pub fn rate(&self) -> Result<f64, String> {
+        rate(&self.result, self.sender_bound)
+    }
+
     /// Reasons why the rate may be wrong.
     pub fn doubts(&self, of: &Measured) -> Vec<Doubt> {
         let mut doubts = Vec::new();
@@ -103,13 +114,19 @@ impl Capacity {
 }
 
 impl Throughput {
-    /// The reason why there is no rate.
-    pub fn missing(&self) -> Option<String> {
-        let Self { sessions, left, .. } = self;
-        match (&self.result, u64::from(*sessions) - left) {
-            (None, lost) => Some(format!("cannot tell: {lost} of {sessions} sessions could not be opened")),
-            (Some(_), 0) => None,
-            (Some(_), lost) => Some(format!("cannot tell: {lost} of {sessions} sessions were gone after the search")),
+    /// The rate in frames/s of one direction.
+    ///
+    /// # Errors
+    /// Fails with the reason if there is no rate.
+    pub fn rate(&self) -> Result<f64, String> {
+        let Self { sessions, left, result, sender_bound, .. } = self;
+        let lost = u64::from(*sessions).saturating_sub(*left);
+        match result {
+            None => Err(format!("cannot tell: {lost} of {sessions} sessions could not be opened")),
+            Some(_) if lost > 0 => {
+                Err(format!("cannot tell: {lost} of {sessions} sessions were gone after the search"))
+            }
+            Some(result) => rate(result, *sender_bound),
         }
     }
 
@@ -120,27 +137,28 @@ impl Throughput {
     }
 }
 
-fn add(file: &mut ResultsFile, name: &str, unit: &str, value: f64, details: &impl Serialize) -> io::Result<()> {
+/// The rate of a search, or the reason why there is none.
+fn rate(result: &GoalResult, sender_bound: bool) -> Result<f64, String> {
+    match (result.throughput_pps, result.irregular) {
+        (Some(rate), _) => Ok(rate),
+        (None, _) if sender_bound => {
+            Err("cannot tell: the sender was held up; make this machine quieter, or lower --min-load"
+                .to_owned())
+        }
+        (None, why) => Err(why.map_or_else(|| "cannot tell".to_owned(), |why| why.to_string())),
+    }
+}
+
+fn add(
+    file: &mut ResultsFile,
+    name: &str,
+    unit: &str,
+    value: f64,
+    details: &impl Serialize,
+) -> io::Result<()> {
     let details = match serde_json::to_value(details)? {
         Value::Object(details) => details,
         _ => serde_json::Map::new(),
     };
     file.add(name, unit, Run { value, at: None, details })
-}
-
-fn add_rate(
-    file: &mut ResultsFile,
-    name: &str,
-    unit: &str,
-    result: Option<&GoalResult>,
-    details: &impl Serialize,
-) -> io::Result<()> {
-    match result.and_then(|result| result.throughput_pps) {
-        Some(pps) => add(file, name, unit, pps, details),
-        None => {
-            let why = result.and_then(|result| result.irregular);
-            file.add_missing(name, why.map_or_else(String::new, |why| why.to_string()));
-            Ok(())
-        }
-    }
 }

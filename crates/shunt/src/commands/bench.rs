@@ -4,6 +4,7 @@ mod campaign;
 mod goodput;
 mod latency;
 mod measurement;
+mod nat;
 mod ndr;
 mod size;
 mod sweep;
@@ -57,6 +58,10 @@ impl Command for BenchArgs {
         [shunt bench ndr]
         shunt bench ndr --quick # the highest rate without loss of a router in a namespace
         shunt bench ndr --tx eth1 --rx eth2 --gateway 192.0.2.1 --keep ndr.json # of a router between two devices
+        [shunt bench nat]
+        shunt bench nat --quick # a masquerading router in a namespace, Linux and each engine
+        shunt bench nat --sessions 1k,10k,100k --keep nat.json # as many figures as RFC 9693 has
+        shunt bench nat --tx eth1 --rx eth2 --gateway 192.0.2.1 --rx-gateway 198.51.100.1 --empty 'ssh root@192.0.2.1 conntrack -F' # a router between two devices
         [shunt bench size]
         shunt bench size --size 64,1518 --quick # two frame sizes
         [shunt bench sweep]

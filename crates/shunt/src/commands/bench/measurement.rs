@@ -5,6 +5,7 @@
 use super::{
     goodput::{GoodputBench, MatrixArgs, MatrixBench, RxtxArgs, RxtxBench},
     latency::{LatencyArgs, LatencyBench},
+    nat::{NatArgs, NatBench},
     ndr::{ConcurrentBench, NdrArgs, NdrBench, NdrTarget},
     size::{SizeArgs, SizeBench},
     sweep::{SweepArgs, SweepBench},
@@ -23,6 +24,17 @@ pub(crate) enum MeasureCommand {
     /// repeated; if the sender is held up in each attempt at the upper bound, the result is `cannot tell`. After the
     /// search, latency is measured at 10, 50 and 90 % of the result for the last goal.
     Ndr(NdrArgs),
+    /// Measure a stateful NAT as RFC 9693 says: connection establishment and tear-down rates, the capacity of the
+    /// connection tracking table, and throughput by number of sessions.
+    ///
+    /// The initiator sends one UDP frame of each connection, with source and destination ports in a pseudo-random order.
+    /// The responder notes the addresses and ports that arrive, and answers only those. A connection is established if
+    /// its frame arrived translated and its answer came back to the port that it belongs to. Throughput is that of
+    /// frames of established connections, both ways at once, in another pseudo-random order; it counts only if all
+    /// sessions still answer afterwards. The table is emptied before each measurement and each trial of a rate. With
+    /// the router in a namespace, connections do not time out, and conntrack's count is compared with what was
+    /// established.
+    Nat(NatArgs),
     /// Measure the forwarding rate at maximum offered load (MRR) for each frame size, and how much the size matters.
     ///
     /// The generator sends as fast as it can, or as fast as the line carries; frames that arrive are counted. All sizes
@@ -80,6 +92,7 @@ impl MeasureCommand {
                 Box::new(ConcurrentBench::resolve(ndr)?)
             }
             Self::Ndr(ndr) => Box::new(NdrBench::resolve(ndr)?),
+            Self::Nat(nat) => Box::new(NatBench::resolve(nat)?),
             Self::Size(size) => Box::new(SizeBench::resolve(size)?),
             Self::Sweep(sweep) => Box::new(SweepBench::resolve(sweep)?),
             Self::Matrix(matrix) => Box::new(MatrixBench(GoodputBench::resolve_matrix(matrix)?)),

@@ -13,6 +13,7 @@ use crate::{
 };
 pub(super) use args::{NdrArgs, NdrTarget};
 pub(super) use concurrent::ConcurrentBench;
+pub(super) use connections::conntrack_max;
 use shunt_api::Failure;
 use shunt_lab::{
     Conditions,

@@ -73,6 +73,11 @@ impl TestbedArgs {
         Some(Nics { tx, rx, gateway: self.gateway, rx_gateway: self.rx_gateway, next_hop: None })
     }
 
+    /// Whether the router has an address on the links of both devices.
+    pub(super) fn has_both_gateways(&self) -> bool {
+        self.gateway.is_some() && self.rx_gateway.is_some()
+    }
+
     /// The agent on the DUT, connected; none if the options name none.
     pub(super) fn dut(&self) -> Result<Option<Dut>, Failure> {
         connect_dut(self.dut_agent.as_deref(), self.dut_token_file.as_deref())

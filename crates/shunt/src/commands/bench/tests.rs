@@ -6,7 +6,7 @@ use super::{
     },
     latency,
     measurement::BenchParser,
-    ndr, size, sweep,
+    nat, ndr, size, sweep,
 };
 use crate::{
     commands::measure::MeasureContext,
@@ -48,6 +48,8 @@ fn answers_match_their_golden_files() {
         ("campaign/golden/bench-run.jsonl", &campaign::sample::campaign(), JSON),
         ("sweep/golden/bench-sweep.txt", &sweep::sample::sweep(), TEXT),
         ("sweep/golden/bench-sweep.json", &sweep::sample::sweep(), JSON),
+        ("nat/golden/bench-nat.txt", &nat::sample::nat(), TEXT),
+        ("nat/golden/bench-nat.json", &nat::sample::nat(), JSON),
         ("size/golden/bench-size.txt", &size::sample::sizes(), TEXT),
         ("size/golden/bench-size.json", &size::sample::sizes(), JSON),
         ("ndr/concurrent/golden/bench-ndr-concurrent.txt", &ndr::concurrent::sample::concurrent(), TEXT),
@@ -63,9 +65,10 @@ fn answers_match_their_golden_files() {
 #[test]
 fn every_measurement_prints_a_file_of_results() {
     let (matrix, rxtx) = (goodput::sample::matrix(), goodput::sample::rxtx());
-    let answers: [&dyn Answer; 7] = [
+    let answers: [&dyn Answer; 8] = [
         &simulated(),
         &ndr::concurrent::sample::concurrent(),
+        &nat::sample::nat(),
         &size::sample::sizes(),
         &sweep::sample::sweep(),
         &Matrix(matrix),

@@ -28,7 +28,7 @@ pub(super) fn max_load(given: Option<f64>, trial_s: f64) -> Result<f64, Failure>
 }
 
 /// nf_conntrack_max of this machine; none if conntrack is not loaded.
-pub(super) fn conntrack_max() -> Option<u32> {
+pub(in super::super) fn conntrack_max() -> Option<u32> {
     fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max").ok()?.trim().parse().ok()
 }
 
