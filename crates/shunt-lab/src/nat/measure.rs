@@ -41,6 +41,8 @@ pub struct Established {
 /// The connection tear-down rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TornDown {
+    /// Number of connections that were to be in the table.
+    pub asked: u32,
     /// Number of connections in the table.
     pub connections: u64,
     /// Time to empty the table, in seconds.
@@ -171,7 +173,8 @@ pub(super) fn tear_down(gateway: &mut dyn Gateway, connections: u32, pps: f64) -
     let empty_s = median(&empty.collect::<Result<Vec<_>, Error>>()?).unwrap_or_default();
     let (_, opened) = fill(gateway, connections, pps)?;
     let seconds = gateway.empty()?.as_secs_f64();
-    Ok(TornDown { connections: opened.tracked.unwrap_or(opened.established), seconds, empty_s })
+    let (asked, connections) = (connections, opened.tracked.unwrap_or(opened.established));
+    Ok(TornDown { asked, connections, seconds, empty_s })
 }
 
 /// Opens connections, and tries again if not all of them answer.

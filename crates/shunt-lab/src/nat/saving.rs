@@ -16,7 +16,7 @@ impl Measured {
     pub(super) fn save(&self, file: &mut ResultsFile) -> io::Result<()> {
         let device = &self.device;
         if let Some(found) = &self.establishment {
-            let name = format!("connection establishment rate {device}");
+            let name = format!("connection establishment rate {} connections {device}", found.connections);
             match found.rate() {
                 Err(why) => file.add_missing(&name, why),
                 Ok(rate) => add(file, &name, "1/s", rate, found)?,
@@ -24,7 +24,7 @@ impl Measured {
             self.doubt(file, &name, found.doubts(self));
         }
         if let Some(torn) = &self.tear_down {
-            let name = format!("connection tear-down rate {device}");
+            let name = format!("connection tear-down rate {} connections {device}", torn.asked);
             match torn.per_second() {
                 Some(rate) => add(file, &name, "1/s", rate, torn)?,
                 None => file.add_missing(&name, torn.missing()),

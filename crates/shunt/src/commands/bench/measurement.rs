@@ -27,12 +27,12 @@ pub(crate) enum MeasureCommand {
     /// Measure a stateful NAT as RFC 9693 says: connection establishment and tear-down rates, the capacity of the
     /// connection tracking table, and throughput by number of sessions.
     ///
-    /// The initiator sends one UDP frame of each connection, with source and destination ports in a pseudo-random order.
-    /// The responder notes the addresses and ports that arrive, and answers only those. A connection is established if
-    /// its frame arrived translated and its answer came back to the port that it belongs to. Throughput is that of
-    /// frames of established connections, both ways at once, in another pseudo-random order; it counts only if all
-    /// sessions still answer afterwards. The table is emptied before each measurement and each trial of a rate. With
-    /// the router in a namespace, connections do not time out, and conntrack's count is compared with what was
+    /// The initiator sends one UDP frame of each connection, with source and destination ports in a pseudo-random
+    /// order. The responder notes the addresses and ports that arrive, and answers only those. A connection is
+    /// established if its frame arrived translated and its answer came back to the port that it belongs to. Throughput
+    /// is that of frames of established connections, both ways at once, in another pseudo-random order; it counts only
+    /// if all sessions still answer afterwards. The table is emptied before each measurement and each trial of a rate.
+    /// With the router in a namespace, connections do not time out, and conntrack's count is compared with what was
     /// established.
     Nat(NatArgs),
     /// Measure the forwarding rate at maximum offered load (MRR) for each frame size, and how much the size matters.

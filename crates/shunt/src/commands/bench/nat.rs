@@ -132,6 +132,10 @@ fn check_other_router(typed: &NatArgs) -> Result<(), Failure> {
         let why = "a NAT has an address on both sides; give --gateway and --rx-gateway";
         return Err(usage(format!("--tx and --rx: {why}")));
     }
+    if testbed.dut_agent.is_some() {
+        let why = "this measurement does not read the load of the router; leave out --dut-agent";
+        return Err(usage(why));
+    }
     if typed.empty.is_none() {
         let why = "each trial begins with an empty table; give the command that deletes all connections of the router, such \
                    as --empty 'ssh root@router conntrack -F'";

@@ -57,7 +57,7 @@ pub(crate) struct TestbedArgs {
     /// The router, as ssh://[USER@]HOST[:PORT]: ssh starts `shunt lab agent` there; the load of the router is measured
     /// too, and `sweep` reads its counters. Or an agent that already runs there, as http://ADDRESS:PORT.
     #[arg(help_heading = ROUTER, long, value_name = "URL", requires = "tx")]
-    dut_agent: Option<String>,
+    pub(super) dut_agent: Option<String>,
     /// The file with the token of an agent at http:// [default: the variable SHUNT_AGENT_TOKEN].
     #[arg(help_heading = ROUTER, long, value_name = "FILE", requires = "dut_agent")]
     dut_token_file: Option<PathBuf>,
