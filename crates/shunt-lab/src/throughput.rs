@@ -1,7 +1,6 @@
 //! The throughput of one or more routers. Searches of all routers are made in turn, so that changes over time affect
 //! all of them.
 
-pub mod concurrent;
 pub(crate) mod connections;
 mod generated;
 

@@ -20,7 +20,7 @@ use std::{
 };
 
 /// Rate of validation, as a share of the rate at which connections were opened: known connections cost a router less.
-const VALIDATION_SHARE: f64 = 0.5;
+const VALIDATION_SHARE: f64 = 0.8;
 /// Timeout of connections in a router of our own, longer than any measurement.
 const TIMEOUT_S: u32 = 86_400;
 /// Longest time until conntrack has freed all deleted entries.

@@ -9,7 +9,7 @@ use std::io;
 /// Conntrack's count and the connections established may differ by this share.
 const SAME: f64 = 0.01;
 /// Least duration of a trial, in seconds: shorter trials fit the buffers of a router.
-const TRIAL_WANTED_S: f64 = 0.1;
+const TRIAL_WANTED_S: f64 = 0.05;
 
 impl Measured {
     /// Adds the readings of this run.

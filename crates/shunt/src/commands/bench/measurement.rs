@@ -6,7 +6,7 @@ use super::{
     goodput::{GoodputBench, MatrixArgs, MatrixBench, RxtxArgs, RxtxBench},
     latency::{LatencyArgs, LatencyBench},
     nat::{NatArgs, NatBench},
-    ndr::{ConcurrentBench, NdrArgs, NdrBench, NdrTarget},
+    ndr::{NdrArgs, NdrBench},
     size::{SizeArgs, SizeBench},
     sweep::{SweepArgs, SweepBench},
 };
@@ -88,9 +88,6 @@ pub(super) struct BenchParser {
 impl MeasureCommand {
     pub(crate) fn resolve(&self) -> anyhow::Result<Box<dyn Measurement>> {
         Ok(match self {
-            Self::Ndr(ndr) if ndr.target() == NdrTarget::Concurrent => {
-                Box::new(ConcurrentBench::resolve(ndr)?)
-            }
             Self::Ndr(ndr) => Box::new(NdrBench::resolve(ndr)?),
             Self::Nat(nat) => Box::new(NatBench::resolve(nat)?),
             Self::Size(size) => Box::new(SizeBench::resolve(size)?),

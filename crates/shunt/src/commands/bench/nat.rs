@@ -100,7 +100,7 @@ impl NatBench {
 impl Measurement for NatBench {
     fn expected_duration(&self) -> Duration {
         let NatPlan { metrics, connections, sessions, capacity, effort, runs, engines, .. } = &self.plan;
-        // Connections are opened at a rate, and validated at half of it.
+        // Connections are opened at a rate, and validated at a lower one.
         let opening = |connections: u32| Duration::from_secs_f64(3.0 * f64::from(connections) / OPENED_PPS);
         let trials = if self.quick { QUICK_TRIALS } else { TRIALS };
         let one = |metric: &NatMetric| match metric {

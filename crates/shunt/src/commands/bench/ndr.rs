@@ -1,7 +1,6 @@
 //! `shunt bench ndr`: searches for the highest load that a router forwards.
 
 mod args;
-pub(crate) mod concurrent;
 mod connections;
 pub(crate) mod view;
 
@@ -11,8 +10,8 @@ use crate::{
     failure::{traffic_failed, usage},
     render::Answer,
 };
-pub(super) use args::{NdrArgs, NdrTarget};
-pub(super) use concurrent::ConcurrentBench;
+pub(super) use args::NdrArgs;
+use args::NdrTarget;
 pub(super) use connections::conntrack_max;
 use shunt_api::Failure;
 use shunt_lab::{
@@ -32,7 +31,7 @@ const QUICK_SEARCH_TIME: Duration = Duration::from_secs(60);
 const SEARCH_TIME: Duration = Duration::from_secs(300);
 const HALVING_TRIALS: u32 = 12;
 
-/// A resolved `shunt bench ndr`, except `--what concurrent`.
+/// A resolved `shunt bench ndr`.
 #[derive(Debug)]
 pub(crate) struct NdrBench {
     method: Method,
@@ -58,19 +57,13 @@ enum Routers {
     Real { spec: Box<TrafficSpec>, testbed: Testbed, engines: Engines, dut: Option<Dut> },
 }
 
-impl NdrArgs {
-    pub(super) fn target(&self) -> NdrTarget {
-        self.what
-    }
-}
-
 impl NdrBench {
     pub(super) fn resolve(typed: &NdrArgs) -> anyhow::Result<Self> {
         let method = Method { rfc2544: typed.rfc2544, quick: typed.quick, runs: typed.runs };
         let max_pps = match typed.what {
             NdrTarget::Frames if typed.simulate.is_empty() => typed.max_load,
             NdrTarget::Frames => typed.max_load.or(Some(SIMULATED_MAX_PPS)),
-            NdrTarget::Connections | NdrTarget::TcpConnections | NdrTarget::Concurrent => {
+            NdrTarget::Connections | NdrTarget::TcpConnections => {
                 Some(connections::max_load(typed.max_load, method.longest_trial_s())?)
             }
         };

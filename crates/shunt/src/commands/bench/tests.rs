@@ -6,7 +6,7 @@ use super::{
     },
     latency,
     measurement::BenchParser,
-    nat, ndr, size, sweep,
+    nat, size, sweep,
 };
 use crate::{
     commands::measure::MeasureContext,
@@ -52,7 +52,6 @@ fn answers_match_their_golden_files() {
         ("nat/golden/bench-nat.json", &nat::sample::nat(), JSON),
         ("size/golden/bench-size.txt", &size::sample::sizes(), TEXT),
         ("size/golden/bench-size.json", &size::sample::sizes(), JSON),
-        ("ndr/concurrent/golden/bench-ndr-concurrent.txt", &ndr::concurrent::sample::concurrent(), TEXT),
         ("latency/golden/bench-latency.txt", &latency::sample::latency(), TEXT),
         ("latency/golden/bench-latency-verbose.txt", &latency::sample::latency(), VERBOSE),
     ];
@@ -65,9 +64,8 @@ fn answers_match_their_golden_files() {
 #[test]
 fn every_measurement_prints_a_file_of_results() {
     let (matrix, rxtx) = (goodput::sample::matrix(), goodput::sample::rxtx());
-    let answers: [&dyn Answer; 8] = [
+    let answers: [&dyn Answer; 7] = [
         &simulated(),
-        &ndr::concurrent::sample::concurrent(),
         &nat::sample::nat(),
         &size::sample::sizes(),
         &sweep::sample::sweep(),

@@ -21,22 +21,17 @@ pub(crate) struct NdrArgs {
     /// What to search for. frames: the rate of frames. connections: the rate of new connections; each packet opens a
     /// connection, which the router in the namespace masquerades and the other host answers; a connection counts if it
     /// was answered and is in conntrack. The router forgets all connections before each trial. tcp-connections: the
-    /// same with TCP; a connection counts when all three segments of its handshake have passed. concurrent: the number
-    /// of such connections that the router holds at once; a second packet of each connection must pass as part of the
-    /// same connection.
+    /// same with TCP; a connection counts when all three segments of its handshake have passed. For the number of
+    /// connections that the router holds at once, see `shunt bench nat`.
     #[arg(long, value_enum, default_value = "frames")]
     pub(crate) what: NdrTarget,
-    /// The lowest load, in frames/s or connections/s, or the lowest number of concurrent connections.
+    /// The lowest load, in frames/s or connections/s.
     #[arg(long, value_name = "PPS", default_value_t = 9001.0)]
     pub(crate) min_load: f64,
     /// The highest load [default: for frames, what the generator sends without a router; for connections, what fits
-    /// into nf_conntrack_max in one trial; for concurrent, nf_conntrack_max].
+    /// into nf_conntrack_max in one trial].
     #[arg(long, value_name = "PPS")]
     pub(crate) max_load: Option<f64>,
-    /// Open concurrent connections at this rate, in connections/s; it must be below the rate that --what connections
-    /// finds.
-    #[arg(long, value_name = "PPS", default_value_t = 20_000.0)]
-    pub(crate) open_rate: f64,
     /// An engine to measure in the router's namespace; slow is Linux alone; external is a process that polls. May be
     /// given several times [default: slow, tc and xdp].
     #[arg(long = "engine", value_name = "slow|tc|xdp|external", value_parser = ENGINES, hide_possible_values = true)]
@@ -52,8 +47,7 @@ pub(crate) struct NdrArgs {
     /// Number of searches for each engine.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
-    /// Search faster and less exactly: trials of 0.5 s, 2.5 s for each load, bounds within 1 %. For concurrent
-    /// connections: at most 65536, bounds within 10 %.
+    /// Search faster and less exactly: trials of 0.5 s, 2.5 s for each load, bounds within 1 %.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Search for the throughput of RFC 2544 instead: by halving, with one lossless trial of this duration for each
@@ -75,5 +69,4 @@ pub(crate) enum NdrTarget {
     Frames,
     Connections,
     TcpConnections,
-    Concurrent,
 }

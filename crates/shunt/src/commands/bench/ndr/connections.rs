@@ -1,5 +1,4 @@
-//! Traffic in which each packet opens a connection, for `shunt bench ndr --what connections`, `tcp-connections` and
-//! `concurrent`.
+//! Traffic in which each packet opens a connection, for `shunt bench ndr --what connections` and `tcp-connections`.
 
 use super::args::{NdrArgs, NdrTarget};
 use crate::failure::usage;
@@ -39,8 +38,9 @@ pub(super) fn one_connection_per_packet(
     packets: f64,
 ) -> Result<(), Failure> {
     if typed.both || typed.testbed.tx.is_some() {
-        let why = "--what connections, tcp-connections and concurrent work only with the router in a namespace, which must forget its \
-                   connections before each trial, and in one direction; leave out --both and --tx";
+        let why = "--what connections and tcp-connections work only with the router in a namespace, which must forget its \
+                   connections before each trial, and in one direction; leave out --both and --tx. For a router between \
+                   two devices, see `shunt bench nat`";
         return Err(usage(why));
     }
     spec.answered = true;
