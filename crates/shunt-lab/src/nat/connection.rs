@@ -64,10 +64,15 @@ pub(super) struct Passed {
     pub(super) frames: u64,
 }
 
+/// Whether a frame arrived, and the first one had these addresses and ports.
+pub(super) fn arrived_as(ends: TrafficEnds, arrival: &Arrival) -> bool {
+    arrival.packets > 0 && arrival.ends == ends
+}
+
 impl Passed {
     /// Counts arrivals with the expected addresses and ports: `arrivals[n]` is that of the n-th expected frame.
     pub(super) fn count(expected: impl Iterator<Item = TrafficEnds>, arrivals: &[Arrival]) -> Self {
-        let right = expected.zip(arrivals).filter(|(ends, at)| at.packets > 0 && at.ends == *ends);
+        let right = expected.zip(arrivals).filter(|(ends, at)| arrived_as(*ends, at));
         right.fold(Self::default(), |sum, (_, arrival)| Self {
             connections: sum.connections + 1,
             frames: sum.frames + arrival.packets - u64::from(arrival.duplicated),

@@ -12,9 +12,6 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// Number of tries to open and validate all connections where no rate is measured: on a machine that does other work,
-/// frames are lost.
-const TRIES: u32 = 3;
 /// Least duration of a trial of the establishment rate, in seconds: in shorter ones, the sender hardly runs.
 const SHORTEST_S: f64 = 0.02;
 /// A table is emptied this often to find the time that the command itself takes.
@@ -177,17 +174,11 @@ pub(super) fn tear_down(gateway: &mut dyn Gateway, connections: u32, pps: f64) -
     Ok(TornDown { asked, connections, seconds, empty_s })
 }
 
-/// Opens connections, and tries again if not all of them answer.
+/// Opens connections in an empty table.
 fn fill(gateway: &mut dyn Gateway, connections: u32, pps: f64) -> Result<(bool, Opened), Error> {
     gateway.empty()?;
-    let mut opened = Opened::default();
-    for _ in 0..TRIES {
-        opened = gateway.open(connections, Pace::AtMost(pps))?;
-        if opened.established == u64::from(connections) {
-            return Ok((true, opened));
-        }
-    }
-    Ok((false, opened))
+    let opened = gateway.open(connections, Pace::AtMost(pps))?;
+    Ok((opened.established == u64::from(connections), opened))
 }
 
 /// Searches for the number of connections that the router holds at once: each of them answers.
@@ -226,13 +217,7 @@ pub(super) fn throughput(
     let fast_share = gateway.fast_packets()?.zip(before).map(|((fast, of), (fast_before, of_before))| {
         (fast - fast_before) as f64 / (of - of_before).max(1) as f64
     });
-    let mut left = 0;
-    for _ in 0..TRIES {
-        left = gateway.validate()?.max(left);
-        if left == u64::from(sessions) {
-            break;
-        }
-    }
+    let left = gateway.validate()?;
     Ok(Throughput {
         sessions,
         left,

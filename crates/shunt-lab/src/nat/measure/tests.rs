@@ -56,7 +56,7 @@ impl Gateway for Simulated {
         self.opened += 1;
         let lost = u64::from(self.hiccup.is_some_and(|nth| self.opened.is_multiple_of(nth)));
         self.entries = self.passed(sent, pps, self.connection).min(self.table) - lost;
-        Ok(Opened { sent, established: self.entries, tracked: Some(self.entries), wrong: 0 })
+        Ok(Opened { sent, established: self.entries, tracked: Some(self.entries) })
     }
 
     fn validate(&mut self) -> Result<u64, Error> {
@@ -114,7 +114,7 @@ fn the_tear_down_rate_leaves_out_the_time_of_the_command() {
 fn the_size_of_the_table_is_found_exactly() {
     let template = CapacitySearch { min: 100, max: 50_000, hint: None, width: 0.0, held: None, failed: None };
     for hint in [None, Some(4321), Some(9999)] {
-        let mut simulated = Simulated { table: 4321, hiccup: Some(5), ..Simulated::new() };
+        let mut simulated = Simulated { table: 4321, ..Simulated::new() };
         let search = CapacitySearch { hint, ..template };
         let found = capacity(&mut simulated, search, 5000.0).unwrap();
         assert_eq!((found.held, found.failed, found.tracked), (Some(4321), Some(4322), Some(4321)));
