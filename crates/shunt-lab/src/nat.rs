@@ -69,3 +69,13 @@ pub struct Measured {
     /// Reasons why all results may be wrong.
     pub doubts: Vec<Doubt>,
 }
+
+impl Measured {
+    /// Whether at least one quantity was measured.
+    fn has_results(&self) -> bool {
+        self.establishment.is_some()
+            || self.tear_down.is_some()
+            || self.capacity.is_some()
+            || !self.throughput.is_empty()
+    }
+}

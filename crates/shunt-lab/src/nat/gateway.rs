@@ -128,7 +128,22 @@ impl<'s, 'n> Router<'s, 'n> {
         self.session.list(way, ends)?;
         let duration = exactly.then(|| Duration::from_secs_f64(ends.len() as f64 / pps));
         let once = Schedule { pps: Some(pps), burst: 1, packets: Some(ends.len() as u64), duration };
-        Ok(self.session.run_one_way(way, &once)?.sent)
+        let sent = self.session.run_one_way(way, &once)?.sent;
+        self.unless_stopped()?;
+        Ok(sent)
+    }
+
+    /// Whether the user has stopped the measurement.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.session.stopped()
+    }
+
+    /// Fails if the user has stopped the measurement: what was cut short says nothing about the router.
+    fn unless_stopped(&self) -> Result<(), Error> {
+        match self.is_stopped() {
+            true => Err(Error::Asked("interrupted before the first result was complete".to_owned())),
+            false => Ok(()),
+        }
     }
 }
 
@@ -218,6 +233,7 @@ impl Gateway for Router<'_, '_> {
         let duration = Some(Duration::from_secs_f64(trial.duration_s));
         let schedule = Schedule { pps: Some(trial.load_pps), burst: 1, packets: None, duration };
         let directed = self.session.run(&schedule)?;
+        self.unless_stopped()?;
         let forward = self.session.arrivals(FlowDirection::Forward)?;
         let reverse = self.session.arrivals(FlowDirection::Reverse)?;
         let frames = Passed::count(known.iter().map(|known| known.outside), &forward).frames

@@ -101,6 +101,9 @@ impl NatPlan {
         let total = self.steps() * u64::from(self.runs) * self.engines.len() as u64;
         'all: for run in 1..=self.runs {
             for (device, engine) in &self.engines {
+                if stop.load(Ordering::Relaxed) && !routers.is_empty() {
+                    break 'all;
+                }
                 let mut done = self.steps() * routers.len() as u64;
                 let mut step = |now: String| {
                     unless_stopped(stop)?;
@@ -139,12 +142,29 @@ impl NatPlan {
         let line_pps = session.limit().map_or(f64::INFINITY, |limit| limit.value);
         let range = Range { max_pps: self.range.max_pps.min(line_pps), ..self.range };
         let mut router = Router::set_up(session, engine, self.empty.as_deref(), self.nat, self.seed)?;
-        let wants = |metric| self.metrics.contains(&metric);
         measured.open_pps = self.open_pps.unwrap_or(OPEN_PPS.min(range.max_pps));
+        match self.measure_all(&mut router, range, &mut measured, step) {
+            Err(_) if router.is_stopped() && measured.has_results() => {}
+            done => done?,
+        }
+        router.empty()?;
+        router.down()?;
+        Ok(measured)
+    }
+
+    /// Stops at the first error; `measured` has the results until then.
+    fn measure_all(
+        &self,
+        router: &mut Router<'_, '_>,
+        range: Range,
+        measured: &mut Measured,
+        step: &mut dyn FnMut(String) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let wants = |metric| self.metrics.contains(&metric);
         if wants(NatMetric::Establishment) {
             step("connection establishment rate".to_owned())?;
             let goal = self.effort.establishment;
-            let found = measure::establishment(&mut router, self.connections, goal, range)?;
+            let found = measure::establishment(router, self.connections, goal, range)?;
             if let (None, Some(pps)) = (self.open_pps, found.result.throughput_pps) {
                 measured.open_pps = pps * OPEN_SHARE;
             }
@@ -153,21 +173,19 @@ impl NatPlan {
         let pps = measured.open_pps;
         if wants(NatMetric::TearDown) {
             step("connection tear-down rate".to_owned())?;
-            measured.tear_down = Some(measure::tear_down(&mut router, self.connections, pps)?);
+            measured.tear_down = Some(measure::tear_down(router, self.connections, pps)?);
         }
         if wants(NatMetric::Capacity) {
             step("capacity".to_owned())?;
-            measured.capacity = Some(measure::capacity(&mut router, self.capacity, pps)?);
+            measured.capacity = Some(measure::capacity(router, self.capacity, pps)?);
         }
         if wants(NatMetric::Throughput) {
             for sessions in &self.sessions {
                 step(format!("throughput with {sessions} sessions"))?;
                 let goal = self.effort.throughput;
-                measured.throughput.push(measure::throughput(&mut router, *sessions, pps, goal, range)?);
+                measured.throughput.push(measure::throughput(router, *sessions, pps, goal, range)?);
             }
         }
-        router.empty()?;
-        router.down()?;
-        Ok(measured)
+        Ok(())
     }
 }
