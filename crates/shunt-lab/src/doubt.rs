@@ -199,7 +199,8 @@ impl Doubt {
             | Self::Calibration { percent, .. }
             | Self::Stolen { percent, .. }
             | Self::Lost { percent }
-            | Self::RouterWaited { percent } => percent,
+            | Self::RouterWaited { percent }
+            | Self::ConntrackDiffers { percent } => percent,
             Self::SentLate { microseconds } => microseconds,
             Self::NotRecorded { frames: count }
             | Self::BeyondWindow { packets: count }

@@ -14,7 +14,7 @@ use crate::{
     traffic::LatencyUs,
 };
 pub use generated::{Engine, Generated};
-pub(crate) use generated::{RULESET, RunningShunt, sent_for, take_part, unless_stopped};
+pub(crate) use generated::{RULESET, RunningShunt, take_part, unless_stopped};
 use serde::Serialize;
 use serde_json::json;
 use std::{

@@ -5,11 +5,12 @@ use super::{
     ports::tuples,
 };
 use crate::{
+    dut,
     labels::FlowDirection,
     net::NetNs,
     search::{Outcome, Trial},
-    throughput::{Engine, RunningShunt, connections, sent_for},
-    traffic::{Error, Figures, Session},
+    throughput::{Engine, RunningShunt, connections},
+    traffic::{Directed, Error, Figures, Session},
 };
 use shunt_gen::Schedule;
 use shunt_traffic::TrafficEnds;
@@ -89,6 +90,7 @@ impl<'s, 'n> Router<'s, 'n> {
         nat: Option<Ipv4Addr>,
         seed: u64,
     ) -> Result<Self, Error> {
+        let up = RunningShunt::beside(session, engine)?;
         let own: Option<&'s NetNs> = session.router();
         if let Some(ns) = own {
             ns.try_run(&format!("nft '{}'", connections::RULESET))?;
@@ -96,7 +98,6 @@ impl<'s, 'n> Router<'s, 'n> {
                 ns.try_sysctl(&format!("netfilter/nf_conntrack_{timeout}"), TIMEOUT_S)?;
             }
         }
-        let up = RunningShunt::new(own, engine)?;
         let (tuples, table) = (Vec::new(), StateTable::default());
         Ok(Self { session, own, up, empty, nat, seed, flows: 0, tuples, table, validation_pps: 0.0 })
     }
@@ -232,14 +233,15 @@ impl Gateway for Router<'_, '_> {
         self.session.list(FlowDirection::Reverse, &answers)?;
         let duration = Some(Duration::from_secs_f64(trial.duration_s));
         let schedule = Schedule { pps: Some(trial.load_pps), burst: 1, packets: None, duration };
-        let directed = self.session.run(&schedule)?;
+        let (directed, _) = dut::run(self.session, &schedule, &None, || Ok(()))?;
         self.unless_stopped()?;
         let forward = self.session.arrivals(FlowDirection::Forward)?;
         let reverse = self.session.arrivals(FlowDirection::Reverse)?;
         let frames = Passed::count(known.iter().map(|known| known.outside), &forward).frames
             + Passed::count(known.iter().map(|known| known.inside.reversed()), &reverse).frames;
-        let span_s = directed.iter().map(|one| one.span_ns).min().unwrap_or(0) as f64 / 1e9;
-        Ok(sent_for(trial, span_s).outcome(directed.len() as u32, Figures::sum(&directed).sent, frames))
+        let sender_late = directed.iter().any(Directed::is_held_up);
+        let sent = Figures::sum(&directed).sent;
+        Ok(Outcome { sender_late, ..trial.outcome(directed.len() as u32, sent, frames) })
     }
 
     fn fast_packets(&self) -> Result<Option<(u64, u64)>, Error> {

@@ -152,7 +152,10 @@ pub(super) fn establishment(
             let difference = tracked.abs_diff(expected) as f64 / expected as f64;
             tracked_difference = Some(tracked_difference.map_or(difference, |worst| worst.max(difference)));
         }
-        Ok(Outcome { expected, offered: sent, forwarded: established, effective_s: trial.duration_s })
+        // If all that was sent was established, the router did not fail.
+        let sender_late = sent < expected && established >= sent;
+        let effective_s = trial.duration_s;
+        Ok(Outcome { expected, offered: sent, forwarded: established, effective_s, sender_late })
     })?;
     Ok(Established {
         connections,

@@ -57,7 +57,7 @@ impl Measured {
     }
 
     fn doubt(&self, file: &mut ResultsFile, name: &str, more: Vec<Doubt>) {
-        self.doubts.iter().cloned().chain(more).for_each(|doubt| file.add_doubt_kind(name, doubt));
+        self.doubts.iter().cloned().chain(more).for_each(|doubt| file.add_doubt(name, doubt));
     }
 
     /// The doubt that the sender was the limit: with virtual links, it does the router's work, too.
