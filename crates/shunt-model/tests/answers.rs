@@ -3,26 +3,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-use shunt_model::{Case, Direction, Part, Prediction, Protocol, explain, run, stories};
+mod board;
 
-/// An ideal board that is sent 10,000 packets of 1000 bytes each second.
-fn receiver() -> Case {
-    let mut case = Case::default();
-    case.traffic.payload = 1000;
-    case.traffic.rate = 80e6;
-    case.traffic.seconds = 0.2;
-    case
-}
+use board::{cost, near, predict, receiver};
+use shunt_model::{Case, Direction, Part, Protocol, explain, run, stories};
 
-/// The same as a router.
+/// The ideal board as a router.
 fn router() -> Case {
     let mut case = receiver();
     case.traffic.direction = Direction::Forward;
     case
-}
-
-fn predict(case: &Case) -> Prediction {
-    run(case).unwrap()
 }
 
 fn with(case: &Case, settings: &[(&str, &str)]) -> Case {
@@ -31,18 +21,6 @@ fn with(case: &Case, settings: &[(&str, &str)]) -> Case {
         case.set(name, value).unwrap();
     }
     case
-}
-
-#[track_caller]
-fn near(got: f64, wanted: f64) {
-    assert!((got / wanted - 1.0).abs() < 0.01, "{got}, not {wanted}");
-}
-
-/// CPU time for each packet, in nanoseconds.
-fn cost(case: &Case) -> f64 {
-    let got = predict(case);
-    assert!(got.cpu < 0.99 && got.loss == 0.0, "{got:?}");
-    got.cpu * case.traffic.seconds * 1e9 / got.received as f64
 }
 
 #[test]

@@ -2,32 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-use shunt_model::{Case, Direction, Interrupt, Pacing, Prediction, Protocol, Receive, run};
+mod board;
 
-/// An ideal board that is sent 10,000 packets of 1000 bytes each second.
-fn receiver() -> Case {
-    let mut case = Case::default();
-    case.traffic.payload = 1000;
-    case.traffic.rate = 80e6;
-    case.traffic.seconds = 0.2;
-    case
-}
-
-fn predict(case: &Case) -> Prediction {
-    run(case).unwrap()
-}
-
-#[track_caller]
-fn near(got: f64, wanted: f64) {
-    assert!((got / wanted - 1.0).abs() < 0.01, "{got}, not {wanted}");
-}
-
-/// CPU time for each received packet, in nanoseconds.
-fn cost(case: &Case) -> f64 {
-    let got = predict(case);
-    assert!(got.cpu < 0.99 && got.loss == 0.0, "{got:?}");
-    got.cpu * case.traffic.seconds * 1e9 / got.received as f64
-}
+use board::{cost, near, predict, receiver};
+use shunt_model::{Direction, Interrupt, Pacing, Protocol, Receive};
 
 #[test]
 fn a_copy_costs_what_its_memory_and_its_alignment_cost() {

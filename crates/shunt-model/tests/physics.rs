@@ -193,6 +193,7 @@ fn impossible_parameters_are_refused_by_name() {
         ("traffic.payload", "0"),
         ("traffic.seconds", "0"),
         ("traffic.ip", "5"),
+        ("traffic.ping_every_us", "1e-9"),
         ("traffic.window", "100"),
         ("cpu.base_load", "1"),
         ("switch.buffer", "100"),

@@ -13,6 +13,8 @@ pub(crate) const COUNT_MAX: u32 = 1 << 20;
 const FRAMES_MAX: f64 = 1e9;
 /// Times are at most a second.
 const NS_MAX: f64 = 1e9;
+/// Pings are at most ten thousand in a second.
+const PINGS_APART_US: f64 = 100.0;
 
 /// A parameter that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -98,6 +100,11 @@ impl Case {
                 self.cpu.costs_at
             );
             return refuse("cpu.clock", self.cpu.clock, wanted);
+        }
+        let ping_every_us = self.traffic.ping_every_us;
+        if ping_every_us > 0.0 && ping_every_us < PINGS_APART_US {
+            let wanted = format!("use {PINGS_APART_US} to 1e6 us, or 0 for no ping");
+            return refuse("traffic.ping_every_us", ping_every_us, wanted);
         }
         self.check_sizes()?;
         self.check_length()

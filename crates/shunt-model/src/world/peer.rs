@@ -14,7 +14,7 @@ const DIRECT_FRAMES: usize = 4;
 pub(super) struct Peer {
     /// Frames on their way to the line.
     queue: Frames,
-    queue_bytes: u32,
+    queue_bytes: u64,
     /// The frame on the line, when its first bit was sent, and whether the MAC discards it.
     line: Option<(Frame, Ps, bool)>,
     line_free: Ps,
@@ -40,14 +40,14 @@ impl World<'_> {
         let peer = &self.peers[port];
         match self.case.switch.buffer {
             0 => peer.queue.len() < DIRECT_FRAMES,
-            buffer => peer.queue_bytes + bytes <= buffer,
+            buffer => peer.queue_bytes + u64::from(bytes) <= u64::from(buffer),
         }
     }
 
     /// Puts a frame into the queue to the line.
     fn enqueue(&mut self, port: usize, frame: Frame) {
         let peer = &mut self.peers[port];
-        peer.queue_bytes += frame.bytes;
+        peer.queue_bytes += u64::from(frame.bytes);
         peer.queue.push_back(frame);
         self.start_line(port);
     }
@@ -117,7 +117,7 @@ impl World<'_> {
             return;
         }
         let Some(frame) = peer.queue.pop_front() else { return };
-        peer.queue_bytes -= frame.bytes;
+        peer.queue_bytes -= u64::from(frame.bytes);
         let start = self.now.max(peer.line_free);
         let took = self.costs.on_line(frame.bytes);
         peer.line_free = start + took + self.costs.gap;
