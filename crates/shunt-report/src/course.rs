@@ -3,11 +3,11 @@
 use super::{
     engine,
     grid::{self, Cell, Change, FileReading},
-    plot::{self, Plot, Series, colour},
+    plot::{self, Plot, Reference, Series, colour},
     reading::{ReadingView, RunRow, Table, in_unit},
     section::{Figure, Line},
 };
-use shunt_lab::{Position, Reading, Spread};
+use shunt_lab::{Reading, Spread};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A limit is drawn only if a value reaches at least this share of it; otherwise the plot would be nearly empty.
@@ -17,10 +17,12 @@ const NEAR: f64 = 0.2;
 type LineKey<'r> = (usize, &'r str);
 
 /// A reading of the course.
-struct Point<'r> {
-    line: LineKey<'r>,
-    position: &'r Position,
-    file_reading: FileReading<'r>,
+pub(crate) struct Point<'r> {
+    /// The line's file is the first one where the line has points of several files.
+    pub(crate) line: LineKey<'r>,
+    /// The position, in the course's `along_unit`.
+    pub(crate) value: f64,
+    pub(crate) file_reading: FileReading<'r>,
 }
 
 /// What the readings of a course have in common.
@@ -40,18 +42,23 @@ impl Course<'_> {
     }
 }
 
+/// Whether the page names the file of each line: it has several files, and each line is of one.
+pub(crate) fn names_files(points: &[Point], several_files: bool) -> bool {
+    several_files && points.iter().all(|point| point.line.0 == point.file_reading.0)
+}
+
 pub(crate) fn view<'r>(
     id: usize,
     course: Course<'r>,
-    readings: &[FileReading<'r>],
+    points: &[Point<'r>],
     several_files: bool,
 ) -> ReadingView<'r> {
     let (scale, unit) = (Scale::for_unit(course.along_unit), course.unit);
     let name = format!("{} by {}", course.of, course.along);
     let along = format!("{}, {}", course.along, scale.unit);
-    let points: Vec<Point> = readings.iter().filter_map(|reading| Point::new(*reading)).collect();
     let lines: BTreeSet<LineKey> = points.iter().map(|point| point.line).collect();
-    let name_of = |point: &Point| match several_files {
+    let names_files = names_files(points, several_files);
+    let name_of = |point: &Point| match names_files {
         true => format!("{} {}", point.file_reading.1.label, point.line.1),
         false => point.line.1.to_owned(),
     };
@@ -59,9 +66,7 @@ pub(crate) fn view<'r>(
     let colours = engine::colours(lines.iter().copied());
     let lines_shown = names.values().zip(&colours);
     let lines_shown = lines_shown.map(|(name, nth)| Line { name: name.clone(), colour: colour(*nth) });
-    let at = |point: &Point| {
-        format!("{} at {} {}", names[&point.line], scale.show(point.position.value), scale.unit)
-    };
+    let at = |point: &Point| format!("{} at {} {}", names[&point.line], scale.show(point.value), scale.unit);
     let runs = points.iter().flat_map(|point| RunRow::for_runs(point.reading(), &at(point))).collect();
     ReadingView {
         id,
@@ -71,22 +76,23 @@ pub(crate) fn view<'r>(
             head: along.clone(),
             is_numeric: true,
             lines: lines_shown.collect(),
-            rows: rows(&points, &lines, &scale),
+            rows: rows(points, &lines, &scale),
         },
         limits: Vec::new(),
-        plots: plot_of(&name, &points, (&lines, &colours), &scale, &along, unit).into_iter().collect(),
+        plots: plot_of(course, points, (&lines, &colours), &scale).into_iter().collect(),
         name: name.into(),
         runs,
     }
 }
 
 impl<'r> Point<'r> {
-    fn new(file_reading: FileReading<'r>) -> Option<Self> {
+    /// None if the reading has no position.
+    pub(crate) fn new(file_reading: FileReading<'r>) -> Option<Self> {
         let position = file_reading.2.position.as_ref()?;
-        Some(Self { line: (file_reading.0, &position.line), position, file_reading })
+        Some(Self { line: (file_reading.0, &position.line), value: position.value, file_reading })
     }
 
-    fn reading(&self) -> &'r Reading {
+    pub(crate) fn reading(&self) -> &'r Reading {
         self.file_reading.2
     }
 
@@ -105,22 +111,24 @@ impl<'u> Scale<'u> {
     fn for_unit(unit: &'u str) -> Self {
         match unit {
             "bit/s" => Self { factor: 1e6, unit: "Mbit/s" },
+            "pps" => Self { factor: 1e3, unit: "kpps" },
             _ => Self { factor: 1.0, unit },
         }
     }
 
     fn show(&self, value: f64) -> String {
+        let value = if self.factor > 1.0 { value.round() } else { value };
         (value / self.factor).to_string()
     }
 }
 
 fn rows(points: &[Point], lines: &BTreeSet<LineKey>, scale: &Scale) -> Vec<(String, Vec<Option<Cell>>)> {
-    let mut values: Vec<f64> = points.iter().map(|point| point.position.value).collect();
+    let mut values: Vec<f64> = points.iter().map(|point| point.value).collect();
     values.sort_by(f64::total_cmp);
     values.dedup();
     let first_file = lines.iter().map(|(file, _)| *file).min();
     let here = |line: LineKey, value: f64| {
-        let is_here = |point: &&Point| point.line == line && point.position.value == value;
+        let is_here = |point: &&Point| point.line == line && point.value == value;
         points.iter().find(is_here).map(|point| point.file_reading)
     };
     let cell = |(file, line): &LineKey, value: f64| {
@@ -134,24 +142,45 @@ fn rows(points: &[Point], lines: &BTreeSet<LineKey>, scale: &Scale) -> Vec<(Stri
     values.into_iter().map(row).collect()
 }
 
+/// The line where all offered packets arrive; empty unless the course shows what arrives, and the rate is known.
+fn all_received(course: Course, points: &[Point], scale: &Scale) -> Vec<(f64, f64)> {
+    if !(course.of == "received" && course.along == "offered rate") {
+        return Vec::new();
+    }
+    let at = |point: &Point| match course.unit == course.along_unit {
+        true => Some((point.value, point.value)),
+        false => Some((point.value, sent_per_second(point.reading())?)),
+    };
+    let mut line: Vec<(f64, f64)> =
+        points.iter().filter_map(at).map(|(x, y)| (x / scale.factor, y)).collect();
+    line.sort_by(|a, b| a.0.total_cmp(&b.0));
+    line.dedup_by_key(|point| point.0);
+    line
+}
+
+/// The rate at which packets were sent in the first run, by its details.
+fn sent_per_second(reading: &Reading) -> Option<f64> {
+    let details = &reading.runs.first()?.details;
+    let number = |name: &str| details.get(name)?.as_f64();
+    Some(number("sent")? / number("seconds")?).filter(|rate| rate.is_finite())
+}
+
 fn plot_of(
-    name: &str,
+    course: Course,
     points: &[Point],
     (lines, colours): (&BTreeSet<LineKey>, &[usize]),
     scale: &Scale,
-    along: &str,
-    unit: &str,
 ) -> Option<Figure> {
     // Only zeros, such as the loss below the knee, are no picture.
     points.iter().find(|point| point.reading().value != 0.0)?;
-    let place = |point: &Point, value: f64| (point.position.value / scale.factor, value);
+    let place = |point: &Point, value: f64| (point.value / scale.factor, value);
     let sorted = |mut of: Vec<(f64, f64)>| {
         of.sort_by(|a, b| a.0.total_cmp(&b.0));
         of
     };
     let spread = |point: &Point| {
         let Spread { low, high, .. } = point.reading().spread;
-        (point.position.value / scale.factor, low, high)
+        (point.value / scale.factor, low, high)
     };
     let series = lines.iter().zip(colours).map(|(line, nth)| {
         let of_line = points.iter().filter(|point| point.line == *line);
@@ -167,10 +196,19 @@ fn plot_of(
     // Draw a limit only if all lines share it and a value comes near it.
     let one_line = limits.windows(2).all(|two| two[0].0 != two[1].0);
     let is_near = points.iter().filter_map(Point::share).any(|share| share > NEAR);
-    let limits = if one_line && is_near { &limits[..] } else { &[] };
-    let Plot { svg, unit } = plot::course(&series.collect::<Vec<_>>(), limits, along, unit)?;
-    let line = if limits.is_empty() { "" } else { ", and the line's limit" };
-    Some(Figure { caption: in_unit(&format!("{name}: medians, with their spread{line}"), &unit), svg })
+    let limits = if one_line && is_near { limits } else { Vec::new() };
+    let all_received = all_received(course, points, scale);
+    let mut caption = format!("{} by {}: medians, with their spread", course.of, course.along);
+    if !limits.is_empty() {
+        caption += ", and the line's limit";
+    }
+    if !all_received.is_empty() {
+        caption += "; dashed: all received";
+    }
+    let references = [Reference::Limit(limits), Reference::AllReceived(all_received)];
+    let along = format!("{}, {}", course.along, scale.unit);
+    let Plot { svg, unit } = plot::course(&series.collect::<Vec<_>>(), &references, &along, course.unit)?;
+    Some(Figure { caption: in_unit(&caption, &unit), svg })
 }
 
 #[cfg(test)]

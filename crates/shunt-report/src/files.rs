@@ -1,6 +1,6 @@
 //! The data of a report: files of results and others, with the label that each gets.
 
-use crate::Section;
+use crate::{Section, grid};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use shunt_lab::{ReadError, Results};
@@ -36,6 +36,9 @@ pub struct ResultFile {
     raw: Box<RawValue>,
     #[serde(skip)]
     pub(crate) results: Results,
+    /// The doubts that each of several readings has, such as that the machine is virtual.
+    #[serde(skip)]
+    pub(crate) shared_doubts: Vec<String>,
 }
 
 /// A file without measured runs.
@@ -128,7 +131,8 @@ impl ResultFile {
             return Err(format!("damaged: the reading `{name}` has no runs; measure again"));
         }
         let raw = RawValue::from_string(text).map_err(|error| ReadError::Damaged(error).to_string())?;
-        Ok(Self { label, file, raw, results })
+        let shared_doubts = grid::shared_doubts(&results);
+        Ok(Self { label, file, raw, results, shared_doubts })
     }
 }
 

@@ -22,6 +22,20 @@ pub(crate) fn doubts_about(results: &Results, reading: &Reading) -> Vec<String> 
     doubts
 }
 
+/// The doubts that all readings of a file have; none if the file has one reading only.
+pub(crate) fn shared_doubts(results: &Results) -> Vec<String> {
+    let mut each = results.readings.values().map(|reading| doubts_about(results, reading));
+    let first = each.next().filter(|_| results.readings.len() > 1).unwrap_or_default();
+    each.fold(first, |shared, of| shared.into_iter().filter(|doubt| of.contains(doubt)).collect())
+}
+
+/// The doubts about a reading that other readings of its file do not share.
+pub(crate) fn own_doubts(source: &ResultFile, reading: &Reading) -> Vec<String> {
+    let mut doubts = doubts_about(&source.results, reading);
+    doubts.retain(|doubt| !source.shared_doubts.contains(doubt));
+    doubts
+}
+
 pub(crate) struct Cell {
     pub(crate) value: String,
     /// Shown when the pointer rests on the cell: the value with all its digits, and the doubts about it.
@@ -66,7 +80,7 @@ impl Cell {
         let Spread { low, high, .. } = reading.spread;
         let spread = || range(&quantity(low, &reading.unit), &quantity(high, &reading.unit));
         let share = reading.share(reading.value).map(|share| format!("{} of the line", percent(share)));
-        let doubts = doubts_about(&source.results, reading);
+        let doubts = own_doubts(source, reading);
         let runs = match reading.runs.len() {
             1 => "one run".to_owned(),
             several => format!("median of {several} runs"),
@@ -101,7 +115,7 @@ pub(crate) fn times(value: f64, base: f64, name: &str) -> Option<String> {
     (ratio.is_finite() && ratio > 0.0).then(|| format!("{}\u{a0}×\u{a0}{name}", number(ratio)))
 }
 
-/// The doubts about readings, each with its place. Doubts that differ in their numbers only are shown once, with the
+/// The doubts that readings do not share with all of their file, each with its place. Doubts that differ in their numbers only are shown once, with the
 /// place of the first and the number of the others.
 pub(crate) fn doubts<'r>(readings: impl Iterator<Item = (String, FileReading<'r>)>) -> Vec<(String, String)> {
     let mut kinds: Vec<(String, String, String, usize)> = Vec::new();
@@ -109,7 +123,7 @@ pub(crate) fn doubts<'r>(readings: impl Iterator<Item = (String, FileReading<'r>
     for (at, (_, source, reading)) in readings {
         all += 1;
         let mut of_this_reading = BTreeSet::new();
-        for doubt in doubts_about(&source.results, reading) {
+        for doubt in own_doubts(source, reading) {
             let kind = doubt.replace(|c: char| c.is_ascii_digit() || c == '.', "");
             if !of_this_reading.insert(kind.clone()) {
                 continue;

@@ -11,6 +11,7 @@ mod csv;
 mod engine;
 mod files;
 mod grid;
+mod offered;
 mod page;
 pub mod plot;
 mod reading;

@@ -2,10 +2,11 @@
 
 use super::{
     comparison::{self, Engines},
-    course::{self, Course},
+    course::{self, Course, Point},
     engine::EngineName,
     files::{OtherFile, Report, ResultFile},
-    grid::{FileReading, doubts_about},
+    grid::{FileReading, own_doubts},
+    offered::OfferedRates,
     plot::colour,
     reading::{ReadingView, Table},
     section::{NO_COLOUR, Section},
@@ -22,7 +23,9 @@ pub(crate) struct Page<'r> {
     files: Vec<File<'r>>,
     /// The summary.
     cards: Vec<Card>,
-    /// Number of readings, and how many of them have doubts.
+    /// The files' labels, and the doubt about all readings of these files.
+    shared_doubts: Vec<(String, &'r str)>,
+    /// Number of readings, and how many of them have further doubts.
     count: usize,
     doubted: usize,
     conditions: Vec<Condition>,
@@ -52,7 +55,7 @@ struct Part<'r> {
 /// The readings of a part, by how they are shown.
 #[derive(Default)]
 struct Sorted<'r> {
-    courses: BTreeMap<Course<'r>, Vec<FileReading<'r>>>,
+    courses: BTreeMap<Course<'r>, Vec<Point<'r>>>,
     /// By metric and unit.
     engines: BTreeMap<(&'r str, &'r str), Engines<'r>>,
     others: Vec<(&'r str, FileReading<'r>)>,
@@ -70,12 +73,14 @@ impl<'r> Sorted<'r> {
                 engines.entry((name.metric, &reading.unit)).or_default().insert(name.engine);
             }
         }
+        let offered = OfferedRates::new(readings);
         let mut ratios = Vec::new();
-        for &(name, file_reading) in readings {
+        for &(name, file_reading) in
+            readings.iter().filter(|(name, reading)| !offered.is_rate(name, *reading))
+        {
             let unit = file_reading.2.unit.as_str();
-            if let Some(Position { of, along, unit: along_unit, .. }) = &file_reading.2.position {
-                let course = Course { of, along, along_unit, unit };
-                sorted.courses.entry(course).or_default().push(file_reading);
+            if let Some((course, point)) = place(file_reading).or_else(|| offered.place(name, file_reading)) {
+                sorted.courses.entry(course).or_default().push(point);
                 continue;
             }
             let with_engine = EngineName::parse(name);
@@ -105,8 +110,8 @@ impl<'r> Sorted<'r> {
     fn views(&self, ids: &mut impl Iterator<Item = usize>, several_files: bool) -> Vec<ReadingView<'r>> {
         let mut views = Vec::new();
         let mut with_id = |view: &dyn Fn(usize) -> ReadingView<'r>| views.extend(ids.next().map(view));
-        for (course, readings) in &self.courses {
-            with_id(&|id| course::view(id, *course, readings, several_files));
+        for (course, points) in &self.courses {
+            with_id(&|id| course::view(id, *course, points, several_files));
         }
         for ((metric, unit), engines) in &self.engines {
             with_id(&|id| engines.view(id, title(metric, unit), unit, several_files));
@@ -129,6 +134,12 @@ impl<'r> Sorted<'r> {
         }
         views
     }
+}
+
+/// A reading's course, and its place on it; None if it has no position.
+fn place(reading: FileReading) -> Option<(Course, Point)> {
+    let Position { of, along, unit: along_unit, .. } = reading.2.position.as_ref()?;
+    Some((Course { of, along, along_unit, unit: &reading.2.unit }, Point::new(reading)?))
 }
 
 /// The name of a table of engines.
@@ -158,17 +169,16 @@ impl<'r> Page<'r> {
         for (what, readings) in &readings {
             let files: BTreeSet<usize> = readings.iter().map(|(_, reading)| reading.0).collect();
             let (several, sorted) = (files.len() > 1, Sorted::new(readings));
-            for (course, readings) in &sorted.courses {
-                cards.extend(summary::of_course(*course, readings, several));
+            for (course, points) in &sorted.courses {
+                cards.extend(summary::of_course(*course, points, several));
             }
             for ((metric, _), engines) in &sorted.engines {
                 cards.extend(summary::of_engines(what, metric, engines, several));
             }
             parts.push(Part { what, views: sorted.views(&mut ids, several) });
         }
-        let doubted = |(_, (_, source, reading)): &&(&str, FileReading)| {
-            !doubts_about(&source.results, reading).is_empty()
-        };
+        let doubted =
+            |(_, (_, source, reading)): &&(&str, FileReading)| !own_doubts(source, reading).is_empty();
         let files = report.files.iter().enumerate();
         let sections = |kind: &'static str, of: &'r [OtherFile]| {
             (1..).zip(of).map(move |(nth, other): (usize, _)| (format!("{kind}-{nth}"), &other.section))
@@ -178,6 +188,7 @@ impl<'r> Page<'r> {
             report,
             files: files.map(|(nth, source)| File { source, colour: colour(nth) }).collect(),
             cards,
+            shared_doubts: shared_doubts(&report.files),
             count: readings.values().map(Vec::len).sum(),
             doubted: readings.values().flatten().filter(doubted).count(),
             conditions: conditions(&report.files),
@@ -185,6 +196,19 @@ impl<'r> Page<'r> {
             sections: inspections.chain(sections("model", &report.models)).collect(),
         }
     }
+}
+
+fn shared_doubts(files: &[ResultFile]) -> Vec<(String, &str)> {
+    let mut doubts: Vec<(String, &str)> = Vec::new();
+    for (doubt, label) in
+        files.iter().flat_map(|source| source.shared_doubts.iter().map(|doubt| (doubt, &source.label)))
+    {
+        match doubts.iter_mut().find(|(_, known)| known == doubt) {
+            Some((labels, _)) => labels.push_str(&format!(", {label}")),
+            None => doubts.push((label.clone(), doubt)),
+        }
+    }
+    doubts
 }
 
 fn conditions(files: &[ResultFile]) -> Vec<Condition> {

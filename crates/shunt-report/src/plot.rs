@@ -42,6 +42,23 @@ pub struct Series {
     pub spreads: Vec<(f64, f64, f64)>,
 }
 
+/// A line to compare the series with.
+#[derive(Debug)]
+pub enum Reference {
+    /// What the line can carry.
+    Limit(Vec<(f64, f64)>),
+    /// What arrives if nothing is lost; dashed.
+    AllReceived(Vec<(f64, f64)>),
+}
+
+impl Reference {
+    fn points(&self) -> &[(f64, f64)] {
+        match self {
+            Self::Limit(points) | Self::AllReceived(points) => points,
+        }
+    }
+}
+
 /// Bars that are drawn together below their label.
 #[derive(Debug)]
 pub struct Bars<'r> {
@@ -202,14 +219,15 @@ pub(crate) fn runs(series: &[Series], unit: &str) -> Option<Plot> {
     Some(Plot { svg, unit: y.unit })
 }
 
-/// Values against their position on the course, from zero, with the limit of the line if it is known.
-pub fn course(series: &[Series], limit: &[(f64, f64)], along: &str, unit: &str) -> Option<Plot> {
-    let all = || series.iter().flat_map(|line| &line.points).chain(limit);
+/// Values against their position on the course, from zero.
+pub fn course(series: &[Series], references: &[Reference], along: &str, unit: &str) -> Option<Plot> {
+    let of_references = || references.iter().flat_map(Reference::points);
+    let all = || series.iter().flat_map(|line| &line.points).chain(of_references());
     let x: Vec<f64> = all().map(|point| point.0).collect();
     let ends = series.iter().flat_map(|line| &line.spreads).flat_map(|(_, low, high)| [*low, *high]);
     let y: Vec<f64> = all().map(|point| point.1).chain(ends).chain([0.0]).collect();
     let (x, y) = (Axis::around(&x, "", 4)?, Axis::around(&y, unit, 4)?);
-    let svg = draw_lines(series, limit, &x, &y, along, &|at| x.label(at), &|at| y.label(at)).ok()?;
+    let svg = draw_lines(series, references, &x, &y, along, &|at| x.label(at), &|at| y.label(at)).ok()?;
     Some(Plot { svg, unit: y.unit })
 }
 
@@ -250,7 +268,7 @@ type Label<'l> = &'l dyn Fn(f64) -> String;
 
 fn draw_lines(
     series: &[Series],
-    limit: &[(f64, f64)],
+    references: &[Reference],
     x: &Axis,
     y: &Axis,
     along: &str,
@@ -292,7 +310,15 @@ fn draw_lines(
                 _ => chart.draw_series(points.map(|at| Cross::new(at, 4, colour.stroke_width(2))))?,
             };
         }
-        chart.draw_series([PathElement::new(limit.to_vec(), BLACK.stroke_width(2))])?;
+        for reference in references {
+            let points = reference.points().iter().copied();
+            match reference {
+                Reference::Limit(_) => chart.draw_series(LineSeries::new(points, BLACK.stroke_width(2)))?,
+                Reference::AllReceived(_) => {
+                    chart.draw_series(DashedLineSeries::new(points, 4, 4, BLACK.stroke_width(1)))?
+                }
+            };
+        }
         area.present()?;
     }
     Ok(svg)

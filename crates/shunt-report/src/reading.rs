@@ -1,7 +1,7 @@
 //! What the page shows about one reading: its doubts, a table, plots, and each run.
 
 use super::{
-    grid::{Cell, FileReading, doubts_about, percent},
+    grid::{Cell, FileReading, own_doubts, percent},
     plot::{self, Bar, Plot, Series, colour},
     section::{Figure, Line},
 };
@@ -18,7 +18,7 @@ pub(crate) struct ReadingView<'r> {
     pub(crate) id: usize,
     pub(crate) name: Cow<'r, str>,
     pub(crate) unit: &'r str,
-    /// The labels of the files, and the doubt that they share.
+    /// Where a doubt applies, and the doubt; without the doubts that all readings of a file share.
     pub(crate) doubts: Vec<(String, String)>,
     pub(crate) table: Table,
     pub(crate) limits: Vec<String>,
@@ -62,7 +62,7 @@ impl<'r> ReadingView<'r> {
     pub(crate) fn new(id: usize, name: &'r str, unit: &'r str, readings: &[FileReading]) -> Self {
         let mut doubts: Vec<(String, String)> = Vec::new();
         for (_, source, reading) in readings {
-            for doubt in doubts_about(&source.results, reading) {
+            for doubt in own_doubts(source, reading) {
                 match doubts.iter_mut().find(|(_, known)| *known == doubt) {
                     Some((labels, _)) => labels.push_str(&format!(", {}", source.label)),
                     None => doubts.push((source.label.clone(), doubt)),

@@ -2,9 +2,9 @@
 
 use super::{
     comparison::{Engines, Example},
-    course::Course,
+    course::{self, Course, Point},
     engine,
-    grid::{Cell, FileReading, times},
+    grid::{Cell, times},
     plot::colour,
 };
 use std::collections::BTreeMap;
@@ -44,52 +44,49 @@ impl Card {
 }
 
 /// A card for each file: engines at the first position, or the greatest value of each other line. None for losses and
-/// times, nor for courses over time, whose first position says nothing.
-pub(crate) fn of_course(course: Course, readings: &[FileReading], several_files: bool) -> Vec<Card> {
-    if !RATES.contains(&course.unit) || course.along_unit == "s" {
+/// times, for courses over time, whose first position says nothing, nor for what the generator sent.
+pub(crate) fn of_course(course: Course, points: &[Point], several_files: bool) -> Vec<Card> {
+    if !RATES.contains(&course.unit) || course.along_unit == "s" || course.of == "sent" {
         return Vec::new();
     }
-    let mut files: BTreeMap<usize, BTreeMap<(usize, &str), Vec<FileReading>>> = BTreeMap::new();
-    for reading in readings {
-        if let Some(position) = &reading.2.position {
-            let lines = files.entry(reading.0).or_default();
-            lines.entry((engine::column(&position.line), &position.line)).or_default().push(*reading);
-        }
+    let names_files = course::names_files(points, several_files);
+    let mut files: BTreeMap<usize, BTreeMap<(usize, &str), Vec<&Point>>> = BTreeMap::new();
+    for point in points {
+        let (file, line) = point.line;
+        files.entry(file).or_default().entry((engine::column(line), line)).or_default().push(point);
     }
-    let card = |lines: BTreeMap<(usize, &str), Vec<FileReading>>| {
-        let (_, source, _) = lines.values().flatten().next()?;
+    let card = |lines: BTreeMap<(usize, &str), Vec<&Point>>| {
+        let (_, source, _) = lines.values().flatten().next()?.file_reading;
         let colours = engine::colours(lines.keys().map(|(_, line)| (0, *line)));
         let are_engines = lines.keys().all(|(_, line)| engine::is_engine(line));
-        let first = lines.values().flatten().map(position).min_by(f64::total_cmp)?;
+        let first = lines.values().flatten().map(|point| point.value).min_by(f64::total_cmp)?;
         let base = lines.iter().find(|((_, line), _)| engine::BASELINES.contains(line));
-        let base = base.and_then(|((_, line), readings)| Some((*line, at(readings, first)?.2.value)));
-        let value = |(((_, line), readings), nth): ((&(usize, &str), &Vec<FileReading>), &usize)| {
-            let (reading, note) = if are_engines {
-                let reading = at(readings, first)?;
+        let base = base.and_then(|((_, line), points)| Some((*line, at(points, first)?.reading().value)));
+        let value = |(((_, line), points), nth): ((&(usize, &str), &Vec<&Point>), &usize)| {
+            let (point, note) = if are_engines {
+                let point = at(points, first)?;
                 let base = base.filter(|(name, _)| name != line);
-                (reading, base.and_then(|(name, base)| times(reading.2.value, base, name)))
+                (point, base.and_then(|(name, base)| times(point.reading().value, base, name)))
             } else {
-                let most = readings.iter().max_by(|a, b| a.2.value.total_cmp(&b.2.value))?;
-                (*most, Some(format!("at {}", course.show(position(most)))))
+                let most =
+                    points.iter().copied().max_by(|a, b| a.reading().value.total_cmp(&b.reading().value))?;
+                (most, Some(format!("at {}", course.show(most.value))))
             };
-            Some(Value { name: (*line).to_owned(), colour: colour(*nth), cell: Cell::new(reading), note })
+            let cell = Cell::new(point.file_reading);
+            Some(Value { name: (*line).to_owned(), colour: colour(*nth), cell, note })
         };
         let title = match are_engines {
             true => format!("{}, {} {}", course.of, course.along, course.show(first)),
             false => format!("most {}", course.of),
         };
-        let title = if several_files { format!("{}: {title}", source.label) } else { title };
+        let title = if names_files { format!("{}: {title}", source.label) } else { title };
         Some(Card { title, values: lines.iter().zip(&colours).filter_map(value).collect() })
     };
     files.into_values().filter_map(card).collect()
 }
 
-fn position((_, _, reading): &FileReading) -> f64 {
-    reading.position.as_ref().map_or(0.0, |position| position.value)
-}
-
-fn at<'r>(readings: &[FileReading<'r>], value: f64) -> Option<FileReading<'r>> {
-    readings.iter().find(|reading| position(reading) == value).copied()
+fn at<'p, 'r>(points: &[&'p Point<'r>], value: f64) -> Option<&'p Point<'r>> {
+    points.iter().copied().find(|point| point.value == value)
 }
 
 /// A card for each kind of traffic in a table of engines. None for secondary metrics.
