@@ -2,6 +2,7 @@
 //! file.
 
 use super::{
+    doubts,
     engine::{self, BASELINES, EngineName},
     grid::{self, Cell, Change, FileReading},
     plot::{self, Bars, Plot, colour},
@@ -119,7 +120,7 @@ impl<'r> Engines<'r> {
         ReadingView {
             id,
             unit,
-            doubts: grid::doubts(self.readings.iter().map(|(key, reading)| (at(key), *reading))),
+            doubts: doubts::at_places(self.readings.iter().map(|(key, reading)| (at(key), *reading))),
             table: Table::Grid {
                 head: String::new(),
                 is_numeric: false,
@@ -191,7 +192,7 @@ pub(crate) fn by_name<'r>(
     ReadingView {
         id,
         unit: "",
-        doubts: grid::doubts(readings.iter().map(|(key, reading)| (at(key), *reading))),
+        doubts: doubts::at_places(readings.iter().map(|(key, reading)| (at(key), *reading))),
         table: Table::Grid {
             head: String::new(),
             is_numeric: false,

@@ -1,8 +1,8 @@
 //! A course: readings that differ in one quantity, such as the frame size. One plot and one table show all of them.
 
 use super::{
-    engine,
-    grid::{self, Cell, Change, FileReading},
+    doubts, engine,
+    grid::{Cell, Change, FileReading},
     plot::{self, Plot, Reference, Series, colour},
     reading::{ReadingView, RunRow, Table, in_unit},
     section::{Figure, Line},
@@ -71,7 +71,7 @@ pub(crate) fn view<'r>(
     ReadingView {
         id,
         unit,
-        doubts: grid::doubts(points.iter().map(|point| (at(point), point.file_reading))),
+        doubts: doubts::at_places(points.iter().map(|point| (at(point), point.file_reading))),
         table: Table::Grid {
             head: along.clone(),
             is_numeric: true,
@@ -281,14 +281,24 @@ mod tests {
     #[test]
     fn doubts_that_differ_only_in_numbers_are_shown_once() {
         let noisy = |percent| format!(r#""doubts": [{{"kind": "noisy", "percent": {percent}}}]"#);
-        let mut texts = SIZES.split(r#""doubts": []"#);
-        let first = texts.next().unwrap().to_owned();
-        let doubted = texts.enumerate().fold(first, |text, (nth, rest)| text + &noisy(20 + nth) + rest);
-        // A second doubt of the same kind at one position, as for several CPUs.
-        let doubted = doubted.replace("20}]", r#"20}, {"kind": "noisy", "percent": 30}]"#);
-        let page = page(&[&doubted]);
-        assert_eq!(part(&page, "<details class=\"doubts\">", "</details>").matches("<li>").count(), 1);
-        assert!(page.contains("slow at 1518 bytes, and 7 more of 8: noisy: runs differ by 20"), "{page}");
+        let doubted = |all: usize| {
+            let mut texts = SIZES.split(r#""doubts": []"#);
+            let first = texts.next().unwrap().to_owned();
+            let doubts = |nth| if nth < all { noisy(20 + nth) } else { r#""doubts": []"#.to_owned() };
+            let text = texts.enumerate().fold(first, |text, (nth, rest)| text + &doubts(nth) + rest);
+            // A second doubt of the same kind at one position, as for several CPUs.
+            page(&[&text.replace("20}]", r#"20}, {"kind": "noisy", "percent": 30}]"#)])
+        };
+        let some = doubted(7);
+        assert_eq!(part(&some, "<details class=\"doubts\">", "</details>").matches("<li>").count(), 1);
+        assert!(
+            some.contains("slow at 1518 bytes, and 6 more of 8: noisy: runs differ by 20.0 to 30.0 %"),
+            "{some}"
+        );
+        let all = doubted(8);
+        let top = part(&all, "<section id=\"doubts\"", "</section>");
+        assert!(top.contains("<li>noisy: runs differ by 20.0 to 30.0 %</li>"), "{top}");
+        assert!(!all.contains("<details class=\"doubts\">") && !all.contains("<sup>"), "{all}");
     }
 
     #[test]

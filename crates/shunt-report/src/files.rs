@@ -1,6 +1,9 @@
 //! The data of a report: files of results and others, with the label that each gets.
 
-use crate::{Section, grid};
+use crate::{
+    Section,
+    doubts::{self, DoubtKind},
+};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use shunt_lab::{ReadError, Results};
@@ -38,7 +41,7 @@ pub struct ResultFile {
     pub(crate) results: Results,
     /// The doubts that each of several readings has, such as that the machine is virtual.
     #[serde(skip)]
-    pub(crate) shared_doubts: Vec<String>,
+    pub(crate) shared_doubts: Vec<DoubtKind>,
 }
 
 /// A file without measured runs.
@@ -131,7 +134,7 @@ impl ResultFile {
             return Err(format!("damaged: the reading `{name}` has no runs; measure again"));
         }
         let raw = RawValue::from_string(text).map_err(|error| ReadError::Damaged(error).to_string())?;
-        let shared_doubts = grid::shared_doubts(&results);
+        let shared_doubts = doubts::shared(&results);
         Ok(Self { label, file, raw, results, shared_doubts })
     }
 }

@@ -3,9 +3,10 @@
 use super::{
     comparison::{self, Engines},
     course::{self, Course, Point},
+    doubts,
     engine::EngineName,
     files::{OtherFile, Report, ResultFile},
-    grid::{FileReading, own_doubts},
+    grid::FileReading,
     offered::OfferedRates,
     plot::colour,
     reading::{ReadingView, Table},
@@ -24,7 +25,7 @@ pub(crate) struct Page<'r> {
     /// The summary.
     cards: Vec<Card>,
     /// The files' labels, and the doubt about all readings of these files.
-    shared_doubts: Vec<(String, &'r str)>,
+    shared_doubts: Vec<(String, String)>,
     /// Number of readings, and how many of them have further doubts.
     count: usize,
     doubted: usize,
@@ -145,7 +146,8 @@ fn place(reading: FileReading) -> Option<(Course, Point)> {
 /// The name of a table of engines.
 fn title(metric: &str, unit: &str) -> String {
     let quantity = match (metric, unit) {
-        ("", "bit/s" | "Mbit/s") => "goodput",
+        ("", "bit/s" | "Mbit/s" | "Gbit/s") => "goodput",
+        ("", "1/s") => "rate",
         ("", "pps") => "packet rate",
         ("", "ns/packet") => "CPU time per packet",
         ("", "instructions/packet") => "instructions per packet",
@@ -178,7 +180,7 @@ impl<'r> Page<'r> {
             parts.push(Part { what, views: sorted.views(&mut ids, several) });
         }
         let doubted =
-            |(_, (_, source, reading)): &&(&str, FileReading)| !own_doubts(source, reading).is_empty();
+            |(_, (_, source, reading)): &&(&str, FileReading)| !doubts::own(source, reading).is_empty();
         let files = report.files.iter().enumerate();
         let sections = |kind: &'static str, of: &'r [OtherFile]| {
             (1..).zip(of).map(move |(nth, other): (usize, _)| (format!("{kind}-{nth}"), &other.section))
@@ -198,12 +200,12 @@ impl<'r> Page<'r> {
     }
 }
 
-fn shared_doubts(files: &[ResultFile]) -> Vec<(String, &str)> {
-    let mut doubts: Vec<(String, &str)> = Vec::new();
+fn shared_doubts(files: &[ResultFile]) -> Vec<(String, String)> {
+    let mut doubts: Vec<(String, String)> = Vec::new();
     for (doubt, label) in
-        files.iter().flat_map(|source| source.shared_doubts.iter().map(|doubt| (doubt, &source.label)))
+        files.iter().flat_map(|source| source.shared_doubts.iter().map(|kind| (kind.text(), &source.label)))
     {
-        match doubts.iter_mut().find(|(_, known)| known == doubt) {
+        match doubts.iter_mut().find(|(_, known)| *known == doubt) {
             Some((labels, _)) => labels.push_str(&format!(", {label}")),
             None => doubts.push((label.clone(), doubt)),
         }

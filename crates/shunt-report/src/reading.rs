@@ -1,7 +1,8 @@
 //! What the page shows about one reading: its doubts, a table, plots, and each run.
 
 use super::{
-    grid::{Cell, FileReading, own_doubts, percent},
+    doubts,
+    grid::{Cell, FileReading, percent},
     plot::{self, Bar, Plot, Series, colour},
     section::{Figure, Line},
 };
@@ -60,12 +61,12 @@ pub(crate) struct RunRow {
 
 impl<'r> ReadingView<'r> {
     pub(crate) fn new(id: usize, name: &'r str, unit: &'r str, readings: &[FileReading]) -> Self {
-        let mut doubts: Vec<(String, String)> = Vec::new();
+        let mut found: Vec<(String, String)> = Vec::new();
         for (_, source, reading) in readings {
-            for doubt in own_doubts(source, reading) {
-                match doubts.iter_mut().find(|(_, known)| *known == doubt) {
+            for doubt in doubts::own(source, reading) {
+                match found.iter_mut().find(|(_, known)| *known == doubt) {
                     Some((labels, _)) => labels.push_str(&format!(", {}", source.label)),
-                    None => doubts.push((source.label.clone(), doubt)),
+                    None => found.push((source.label.clone(), doubt)),
                 }
             }
         }
@@ -73,7 +74,7 @@ impl<'r> ReadingView<'r> {
             id,
             name: name.into(),
             unit,
-            doubts,
+            doubts: found,
             table: Table::Files(readings.iter().map(Row::new).collect()),
             plots: plots(name, unit, readings),
             runs: readings
