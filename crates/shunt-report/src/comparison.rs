@@ -11,10 +11,16 @@ use super::{
 };
 use shunt_lab::Spread;
 use shunt_wire::natural_order;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter,
+};
 
 /// A plot with more groups of bars is too long to read.
 const MOST_GROUPS: usize = 24;
+
+/// The head of a row with the CPU load of the test above.
+const CPU_LOAD: &str = "CPU load";
 
 /// A row's name, and the key of a column.
 type CellKey<'r, K> = (&'r str, K);
@@ -88,56 +94,101 @@ impl<'r> Engines<'r> {
         kinds.into_values().map(values).collect()
     }
 
+    /// The table of these readings, with a row of the CPU load below each where it was measured; their plots are side
+    /// by side.
     pub(crate) fn view(
         &self,
         id: usize,
-        name: String,
-        unit: &'r str,
+        (quantity, unit): (&str, &'r str),
+        cpu: Option<&Self>,
         several_files: bool,
     ) -> ReadingView<'r> {
-        let (rows, columns) = (self.rows(), self.columns());
+        let tables = || iter::once(self).chain(cpu);
+        let columns: BTreeSet<EngineKey> = tables().flat_map(Self::columns).collect();
+        let rows = self.rows_with(cpu);
         let colours = engine::colours(columns.iter().map(|(file, _, engine)| (*file, *engine)));
+        let files: BTreeMap<usize, &str> = tables()
+            .flat_map(|table| table.readings.values())
+            .filter(|_| several_files)
+            .map(|(file, source, _)| (*file, source.label.as_str()))
+            .collect();
         let label = |(file, _, engine): &EngineKey| {
-            let of_file = self.readings.values().find(|reading| reading.0 == *file);
-            let file = of_file.filter(|_| several_files).map_or("", |(_, source, _)| &source.label);
-            format!("{file} {engine}").trim().to_owned()
+            format!("{} {engine}", files.get(file).unwrap_or(&"")).trim().to_owned()
         };
         let first_file = columns.iter().map(|(file, ..)| *file).min();
-        let cell = |row: &'r str, column: EngineKey| {
-            let reading = self.readings.get(&(row, column))?;
-            let (file, at, engine) = column;
-            let before = first_file.filter(|first| *first != file);
-            let before = before.and_then(|first| self.readings.get(&(row, (first, at, engine))));
-            let mut cell = Cell::new(*reading);
-            cell.details.splice(..0, self.ratio((row, column)));
-            cell.change = before.and_then(|before| Change::between(before, reading));
-            Some(cell)
+        let cells = |of: &Self, row: &'r str| {
+            columns.iter().map(|column| of.cell((row, *column), first_file)).collect()
         };
-        let cells = |row: &'r str| columns.iter().map(|column| cell(row, *column)).collect();
         let at =
             |(row, column): &CellKey<'r, EngineKey>| format!("{row} {}", label(column)).trim().to_owned();
-        let all = self.readings.iter().chain(&self.ratios);
+        let at_cpu = |key: &CellKey<'r, EngineKey>| format!("{} CPU", at(key));
+        let of_cpu =
+            || cpu.into_iter().flat_map(|cpu| &cpu.readings).map(|(key, reading)| (at_cpu(key), *reading));
+        let main = |readings: &BTreeMap<CellKey<'r, EngineKey>, FileReading<'r>>| {
+            readings.iter().map(|(key, reading)| (at(key), *reading)).collect::<Vec<_>>()
+        };
+        let doubted = main(&self.readings).into_iter().chain(of_cpu());
+        let runs = main(&self.readings).into_iter().chain(main(&self.ratios)).chain(of_cpu());
+        let and_cpu = if cpu.is_some() { " and CPU load" } else { "" };
+        let cpu_plot = cpu.and_then(|cpu| cpu.plot(CPU_LOAD, "%", (&columns, &colours)));
         ReadingView {
             id,
             unit,
-            doubts: doubts::at_places(self.readings.iter().map(|(key, reading)| (at(key), *reading))),
+            doubts: doubts::at_places(doubted),
             table: Table::Grid {
                 head: String::new(),
                 is_numeric: false,
                 lines: (columns.iter().zip(&colours))
                     .map(|(column, nth)| Line { name: label(column), colour: colour(*nth) })
                     .collect(),
-                rows: rows.iter().map(|row| ((*row).to_owned(), cells(row))).collect(),
+                rows: rows.into_iter().map(|(of, head, row)| (head, cells(of, row))).collect(),
             },
             limits: Vec::new(),
-            plots: self.plot(&name, unit, &colours).into_iter().collect(),
-            runs: all.flat_map(|(key, reading)| RunRow::for_runs(reading.2, &at(key))).collect(),
-            name: name.into(),
+            plots: self.plot(quantity, unit, (&columns, &colours)).into_iter().chain(cpu_plot).collect(),
+            runs: runs.flat_map(|(at, reading)| RunRow::for_runs(reading.2, &at)).collect(),
+            name: format!("{quantity}{and_cpu} by engine").into(),
         }
     }
 
-    fn plot(&self, name: &str, unit: &str, colours: &[usize]) -> Option<Figure> {
-        let (rows, columns) = (self.rows(), self.columns());
+    /// The reading of one row and engine, with its change from the first file.
+    fn cell(&self, key: CellKey<'r, EngineKey>, first_file: Option<usize>) -> Option<Cell> {
+        let reading = self.readings.get(&key)?;
+        let (row, (file, at, engine)) = key;
+        let before = first_file.filter(|first| *first != file);
+        let before = before.and_then(|first| self.readings.get(&(row, (first, at, engine))));
+        let mut cell = Cell::new(*reading);
+        cell.details.splice(..0, self.ratio(key));
+        cell.change = before.and_then(|before| Change::between(before, reading));
+        Some(cell)
+    }
+
+    /// The rows of the table: whose readings they show, the head, and the row's name there. The CPU load of both ways
+    /// of a test follows the last of them.
+    fn rows_with<'e>(&'e self, cpu: Option<&'e Self>) -> Vec<(&'e Self, String, &'r str)> {
+        let Some(cpu) = cpu else {
+            return self.rows().into_iter().map(|row| (self, row.to_owned(), row)).collect();
+        };
+        let (main, mut left) = (self.rows(), cpu.rows());
+        let mut rows = Vec::new();
+        for (nth, row) in main.iter().copied().enumerate() {
+            rows.push((self, row.to_owned(), row));
+            let later = &main[nth + 1..];
+            let ends_here = |load: &&str| is_part(load, row) && !later.iter().any(|row| is_part(load, row));
+            rows.extend(
+                left.extract_if(.., |load| ends_here(&&**load)).map(|load| (cpu, CPU_LOAD.to_owned(), load)),
+            );
+        }
+        rows.extend(left.into_iter().map(|load| (cpu, format!("{load} {CPU_LOAD}"), load)));
+        rows
+    }
+
+    fn plot(
+        &self,
+        quantity: &str,
+        unit: &str,
+        (columns, colours): (&BTreeSet<EngineKey>, &[usize]),
+    ) -> Option<Figure> {
+        let rows = self.rows();
         let bar = |row: &'r str, column: EngineKey, nth: usize| {
             let (_, _, reading) = self.readings.get(&(row, column))?;
             let Spread { low, high, .. } = reading.spread;
@@ -149,8 +200,16 @@ impl<'r> Engines<'r> {
         let groups: Vec<Bars> = rows.into_iter().map(|row| Bars { label: row, bars: bars(row) }).collect();
         let Plot { svg, unit } =
             (groups.len() <= MOST_GROUPS).then(|| plot::grouped_bars(&groups, unit)).flatten()?;
-        Some(Figure { caption: in_unit(&format!("{name}: medians, with their spread"), &unit), svg })
+        Some(Figure {
+            caption: in_unit(&format!("{quantity} by engine: medians, with their spread"), &unit),
+            svg,
+        })
     }
+}
+
+/// Whether the name of a test begins with these words.
+fn is_part(words: &str, test: &str) -> bool {
+    test.strip_prefix(words).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
 /// The names once each, with the numbers in them in their order.

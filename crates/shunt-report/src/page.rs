@@ -114,8 +114,16 @@ impl<'r> Sorted<'r> {
         for (course, points) in &self.courses {
             with_id(&|id| course::view(id, *course, points, several_files));
         }
-        for ((metric, unit), engines) in &self.engines {
-            with_id(&|id| engines.view(id, title(metric, unit), unit, several_files));
+        // A gain in goodput is told together with what it costs.
+        let of_goodput = |(metric, unit): &(&str, &str)| metric.is_empty() && title(metric, unit) == GOODPUT;
+        let cpu =
+            self.engines.get(&CPU).filter(|_| self.engines.keys().filter(|key| of_goodput(key)).count() == 1);
+        for (key @ (metric, unit), engines) in &self.engines {
+            if cpu.is_some() && *key == CPU {
+                continue;
+            }
+            let cpu = cpu.filter(|_| of_goodput(key));
+            with_id(&|id| engines.view(id, (title(metric, unit), unit), cpu, several_files));
         }
         let mut others: BTreeMap<(&str, &str), Vec<FileReading>> = BTreeMap::new();
         for (name, reading) in &self.others {
@@ -143,10 +151,14 @@ fn place(reading: FileReading) -> Option<(Course, Point)> {
     Some((Course { of, along, along_unit, unit: &reading.2.unit }, Point::new(reading)?))
 }
 
-/// The name of a table of engines.
-fn title(metric: &str, unit: &str) -> String {
-    let quantity = match (metric, unit) {
-        ("", "bit/s" | "Mbit/s" | "Gbit/s") => "goodput",
+/// The metric of the CPU load, and its unit.
+const CPU: (&str, &str) = ("CPU", "%");
+const GOODPUT: &str = "goodput";
+
+/// What a table of engines shows.
+fn title<'n>(metric: &'n str, unit: &'n str) -> &'n str {
+    match (metric, unit) {
+        ("", "bit/s" | "Mbit/s" | "Gbit/s") => GOODPUT,
         ("", "1/s") => "rate",
         ("", "pps") => "packet rate",
         ("", "ns/packet") => "CPU time per packet",
@@ -155,8 +167,7 @@ fn title(metric: &str, unit: &str) -> String {
         ("", "1") => "ratio",
         ("", unit) => unit,
         (metric, _) => metric,
-    };
-    format!("{quantity} by engine")
+    }
 }
 
 impl<'r> Page<'r> {
@@ -292,5 +303,36 @@ mod tests {
         let page = page(vec![source]);
         assert_eq!((page.matches("<article").count(), page.matches("<svg").count()), (1, 0), "{page}");
         assert!(page.contains("<h3>Readings</h3>") && page.contains("<th>tc_64</th>"), "{page}");
+    }
+
+    #[test]
+    fn goodput_and_cpu_load_of_a_test_stand_together() {
+        let matrix =
+            "TCP duplex forward slow;TCP duplex forward tc;TCP duplex reverse slow;TCP duplex reverse tc";
+        let loads = "TCP duplex slow CPU;TCP duplex tc CPU;UDP slow CPU;UDP tc CPU";
+        let mut file: serde_json::Value = serde_json::from_str(include_str!("sample/tc.json")).unwrap();
+        let mut readings = serde_json::Map::new();
+        for (names, unit) in [(matrix, "Mbit/s"), (loads, "%")] {
+            for (nth, name) in names.split(';').enumerate() {
+                let value = nth as f64 + 40.0;
+                let spread = serde_json::json!({"low": value, "high": value, "kind": "range"});
+                readings.insert(
+                    name.to_owned(),
+                    serde_json::json!({
+                        "unit": unit, "value": value, "spread": spread, "runs": [{"value": value}], "doubts": [],
+                    }),
+                );
+            }
+        }
+        file["readings"] = readings.into();
+        let file = ResultFile::parse("A".to_owned(), "m.json".to_owned(), file.to_string()).unwrap();
+        let page = page(vec![file]);
+        assert_eq!((page.matches("<article").count(), page.matches("<figure>").count()), (1, 2), "{page}");
+        assert!(page.contains("<h3>goodput and CPU load by engine</h3>"), "{page}");
+        let table = page.split_once("<table class=\"grid\">").unwrap().1.split_once("</table>").unwrap().0;
+        let heads: Vec<&str> =
+            table.split("<tr><th>").skip(1).map(|rest| rest.split_once('<').unwrap().0).collect();
+        // The load is that of both ways together; a test without goodput keeps its name.
+        assert_eq!(heads[1..], ["TCP duplex forward", "TCP duplex reverse", "CPU load", "UDP CPU load"]);
     }
 }

@@ -12,7 +12,7 @@ use shunt_wire::units::{number, quantity};
 use std::{borrow::Cow, collections::BTreeMap};
 
 /// A table with more rows than this is folded if a plot shows the same.
-const LONG: usize = 10;
+const LONG: usize = 20;
 
 /// A reading that one or more files have, or a course of readings, as the page shows it.
 pub(crate) struct ReadingView<'r> {
