@@ -10,7 +10,7 @@ use super::{
     section::{Figure, Line},
 };
 use shunt_lab::Spread;
-use shunt_wire::natural_order;
+use shunt_wire::{natural_order, units::quantity};
 use std::{
     collections::{BTreeMap, BTreeSet},
     iter,
@@ -26,7 +26,7 @@ const CPU_LOAD: &str = "CPU load";
 type CellKey<'r, K> = (&'r str, K);
 /// A column of an engine: the number of the file, the engine's place among the columns, and its name.
 type EngineKey = (usize, usize, &'static str);
-/// What the summary shows of one engine: its name, the reading, and its ratio to the baseline.
+/// What the summary shows of one engine: its name, the reading, its ratio to the baseline and the CPU load.
 pub(crate) type Example<'r> = (&'static str, FileReading<'r>, Option<String>);
 
 /// Readings by row and engine, and measured ratios to a baseline.
@@ -75,7 +75,7 @@ impl<'r> Engines<'r> {
 
     /// The row with the shortest name of each kind, with the values of its engines. The first word of a row is its
     /// kind, such as `TCP`, and further words make it more special.
-    pub(crate) fn examples(&self) -> Vec<(&'r str, Vec<Example<'r>>)> {
+    pub(crate) fn examples(&self, cpu: Option<&Self>) -> Vec<(&'r str, Vec<Example<'r>>)> {
         let mut kinds: BTreeMap<Option<&str>, &str> = BTreeMap::new();
         for row in self.rows() {
             let shortest = kinds.entry(row.split(' ').next()).or_insert(row);
@@ -87,7 +87,9 @@ impl<'r> Engines<'r> {
         let values = |row: &'r str| {
             let of_row = columns.iter().filter_map(|column| {
                 let key = (row, *column);
-                Some((column.2, *self.readings.get(&key)?, self.ratio(key)))
+                let load = cpu.and_then(|cpu| cpu.load_of(key));
+                let notes: Vec<String> = self.ratio(key).into_iter().chain(load).collect();
+                Some((column.2, *self.readings.get(&key)?, (!notes.is_empty()).then(|| notes.join(", "))))
             });
             (row, of_row.collect())
         };
@@ -99,7 +101,7 @@ impl<'r> Engines<'r> {
     pub(crate) fn view(
         &self,
         id: usize,
-        (quantity, unit): (&str, &'r str),
+        (what, unit): (&str, &'r str),
         cpu: Option<&Self>,
         several_files: bool,
     ) -> ReadingView<'r> {
@@ -144,10 +146,17 @@ impl<'r> Engines<'r> {
                 rows: rows.into_iter().map(|(of, head, row)| (head, cells(of, row))).collect(),
             },
             limits: Vec::new(),
-            plots: self.plot(quantity, unit, (&columns, &colours)).into_iter().chain(cpu_plot).collect(),
+            plots: self.plot(what, unit, (&columns, &colours)).into_iter().chain(cpu_plot).collect(),
             runs: runs.flat_map(|(at, reading)| RunRow::for_runs(reading.2, &at)).collect(),
-            name: format!("{quantity}{and_cpu} by engine").into(),
+            name: format!("{what}{and_cpu} by engine").into(),
         }
+    }
+
+    /// The CPU load of a test, as text: that of both ways, if the row is one of them.
+    fn load_of(&self, (row, column): CellKey<'r, EngineKey>) -> Option<String> {
+        let mut of_column = self.readings.iter().filter(|((_, of), _)| *of == column);
+        let (_, (_, _, load)) = of_column.find(|((test, _), _)| is_part(test, row))?;
+        Some(format!("CPU\u{a0}{}", quantity(load.value, &load.unit)))
     }
 
     /// The reading of one row and engine, with its change from the first file.
@@ -184,7 +193,7 @@ impl<'r> Engines<'r> {
 
     fn plot(
         &self,
-        quantity: &str,
+        what: &str,
         unit: &str,
         (columns, colours): (&BTreeSet<EngineKey>, &[usize]),
     ) -> Option<Figure> {
@@ -201,7 +210,7 @@ impl<'r> Engines<'r> {
         let Plot { svg, unit } =
             (groups.len() <= MOST_GROUPS).then(|| plot::grouped_bars(&groups, unit)).flatten()?;
         Some(Figure {
-            caption: in_unit(&format!("{quantity} by engine: medians, with their spread"), &unit),
+            caption: in_unit(&format!("{what} by engine: medians, with their spread"), &unit),
             svg,
         })
     }

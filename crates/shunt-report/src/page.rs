@@ -108,22 +108,28 @@ impl<'r> Sorted<'r> {
         sorted
     }
 
+    /// The CPU load, if there is one table of goodput: a gain is told together with what it costs.
+    fn cpu_of_goodput(&self) -> Option<&Engines<'r>> {
+        let tables = self.engines.keys().filter(|(metric, unit)| title(metric, unit) == GOODPUT).count();
+        self.engines.get(&CPU).filter(|_| tables == 1)
+    }
+
+    /// The CPU load that is shown with this metric.
+    fn cpu_with(&self, metric: &str, unit: &str) -> Option<&Engines<'r>> {
+        self.cpu_of_goodput().filter(|_| title(metric, unit) == GOODPUT)
+    }
+
     fn views(&self, ids: &mut impl Iterator<Item = usize>, several_files: bool) -> Vec<ReadingView<'r>> {
         let mut views = Vec::new();
         let mut with_id = |view: &dyn Fn(usize) -> ReadingView<'r>| views.extend(ids.next().map(view));
         for (course, points) in &self.courses {
             with_id(&|id| course::view(id, *course, points, several_files));
         }
-        // A gain in goodput is told together with what it costs.
-        let of_goodput = |(metric, unit): &(&str, &str)| metric.is_empty() && title(metric, unit) == GOODPUT;
-        let cpu =
-            self.engines.get(&CPU).filter(|_| self.engines.keys().filter(|key| of_goodput(key)).count() == 1);
-        for (key @ (metric, unit), engines) in &self.engines {
-            if cpu.is_some() && *key == CPU {
-                continue;
+        for ((metric, unit), engines) in &self.engines {
+            if self.cpu_of_goodput().is_none() || (*metric, *unit) != CPU {
+                let cpu = self.cpu_with(metric, unit);
+                with_id(&|id| engines.view(id, (title(metric, unit), unit), cpu, several_files));
             }
-            let cpu = cpu.filter(|_| of_goodput(key));
-            with_id(&|id| engines.view(id, (title(metric, unit), unit), cpu, several_files));
         }
         let mut others: BTreeMap<(&str, &str), Vec<FileReading>> = BTreeMap::new();
         for (name, reading) in &self.others {
@@ -185,8 +191,8 @@ impl<'r> Page<'r> {
             for (course, points) in &sorted.courses {
                 cards.extend(summary::of_course(*course, points, several));
             }
-            for ((metric, _), engines) in &sorted.engines {
-                cards.extend(summary::of_engines(what, metric, engines, several));
+            for ((_, unit), engines) in sorted.engines.iter().filter(|((metric, _), _)| metric.is_empty()) {
+                cards.extend(summary::of_engines(what, engines, sorted.cpu_with("", unit), several));
             }
             parts.push(Part { what, views: sorted.views(&mut ids, several) });
         }
@@ -329,6 +335,7 @@ mod tests {
         let page = page(vec![file]);
         assert_eq!((page.matches("<article").count(), page.matches("<figure>").count()), (1, 2), "{page}");
         assert!(page.contains("<h3>goodput and CPU load by engine</h3>"), "{page}");
+        assert!(page.contains("1.025 × slow, CPU 41.0 %"), "{page}");
         let table = page.split_once("<table class=\"grid\">").unwrap().1.split_once("</table>").unwrap().0;
         let heads: Vec<&str> =
             table.split("<tr><th>").skip(1).map(|rest| rest.split_once('<').unwrap().0).collect();

@@ -22,7 +22,7 @@ pub(crate) struct Value {
     pub(crate) name: String,
     pub(crate) colour: String,
     pub(crate) cell: Cell,
-    /// Such as the ratio to the baseline.
+    /// Such as the ratio to the baseline, and the CPU load.
     pub(crate) note: Option<String>,
 }
 
@@ -89,11 +89,13 @@ fn at<'p, 'r>(points: &[&'p Point<'r>], value: f64) -> Option<&'p Point<'r>> {
     points.iter().copied().find(|point| point.value == value)
 }
 
-/// A card for each kind of traffic in a table of engines. None for secondary metrics.
-pub(crate) fn of_engines(what: &str, metric: &str, engines: &Engines, several_files: bool) -> Vec<Card> {
-    if !metric.is_empty() {
-        return Vec::new();
-    }
+/// A card for each kind of traffic in a table of engines, with the CPU load if it is known.
+pub(crate) fn of_engines(
+    what: &str,
+    engines: &Engines,
+    cpu: Option<&Engines>,
+    several_files: bool,
+) -> Vec<Card> {
     let card = |(row, examples): (&str, Vec<Example>)| {
         let colours = engine::colours(examples.iter().map(|(engine, reading, _)| (reading.0, *engine)));
         let value = |((engine, reading, note), nth): (Example, &usize)| Value {
@@ -107,5 +109,5 @@ pub(crate) fn of_engines(what: &str, metric: &str, engines: &Engines, several_fi
         card.move_long_unit();
         card
     };
-    engines.examples().into_iter().map(card).collect()
+    engines.examples(cpu).into_iter().map(card).collect()
 }
