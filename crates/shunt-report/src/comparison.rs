@@ -6,10 +6,9 @@ use super::{
     engine::{self, BASELINES, EngineName},
     grid::{self, Cell, Change, FileReading},
     plot::{self, Bars, Plot, colour},
-    reading::{ReadingView, RunRow, Table, distribution_plots, in_unit},
+    reading::{self, ReadingView, RunRow, Table, distribution_plots, in_unit},
     section::{Figure, Line},
 };
-use shunt_lab::Spread;
 use shunt_wire::{natural_order, units::quantity};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -198,21 +197,21 @@ impl<'r> Engines<'r> {
         (columns, colours): (&BTreeSet<EngineKey>, &[usize]),
     ) -> Option<Figure> {
         let rows = self.rows();
-        let bar = |row: &'r str, column: EngineKey, nth: usize| {
-            let (_, _, reading) = self.readings.get(&(row, column))?;
-            let Spread { low, high, .. } = reading.spread;
-            Some(plot::Bar { nth, label: "", value: reading.value, low, high })
-        };
-        let bars = |row| {
-            columns.iter().zip(colours).filter_map(move |(column, nth)| bar(row, *column, *nth)).collect()
-        };
-        let groups: Vec<Bars> = rows.into_iter().map(|row| Bars { label: row, bars: bars(row) }).collect();
+        let cells = rows.iter().flat_map(|row| {
+            let of_row = columns.iter().zip(colours);
+            of_row.filter_map(|(column, nth)| Some((*nth, *row, self.readings.get(&(*row, *column))?.2)))
+        });
+        let (bars, shown) = reading::bars(&cells.collect::<Vec<_>>());
+        let mut groups: Vec<Bars> = rows.iter().map(|row| Bars { label: row, bars: Vec::new() }).collect();
+        for bar in bars {
+            let group = groups.iter_mut().find(|group| group.label == bar.label);
+            if let Some(group) = group {
+                group.bars.push(bar);
+            }
+        }
         let Plot { svg, unit } =
             (groups.len() <= MOST_GROUPS).then(|| plot::grouped_bars(&groups, unit)).flatten()?;
-        Some(Figure {
-            caption: in_unit(&format!("{what} by engine: medians, with their spread"), &unit),
-            svg,
-        })
+        Some(Figure { caption: in_unit(&format!("{what} by engine: {shown}"), &unit), svg })
     }
 }
 

@@ -68,19 +68,40 @@ pub struct Bars<'r> {
     pub bars: Vec<Bar<'r>>,
 }
 
-/// The value of one file or engine, with its spread.
+/// The value of one file or engine, with its spread: a bar from zero, or a box of the middle half of the runs.
 #[derive(Debug)]
 pub struct Bar<'r> {
     /// The number of the file or engine, from 0 on; it selects the colour.
     pub nth: usize,
     /// Stands next to the bar where bars are not in groups.
     pub label: &'r str,
-    /// The length of the bar, in the unit of the axis.
+    /// The length of the bar or the median, in the unit of the axis.
     pub value: f64,
     /// The lower end of the spread.
     pub low: f64,
     /// The upper end of the spread.
     pub high: f64,
+    /// The first and third quartile, if this is a box.
+    pub quartiles: Option<(f64, f64)>,
+}
+
+impl Bar<'_> {
+    /// The rectangle between these heights, and the lines over it: the spread with its ends, and the median of a box.
+    fn shapes(&self, bottom: f64, top: f64) -> (Rectangle<(f64, f64)>, Vec<PathElement<(f64, f64)>>) {
+        let (from, to) = self.quartiles.unwrap_or((0.0, self.value));
+        let rectangle = Rectangle::new([(from, bottom), (to, top)], shade(self.nth).filled());
+        let line = |from, to, width| PathElement::new([from, to], BLACK.stroke_width(width));
+        let (middle, inset) = (f64::midpoint(bottom, top), (top - bottom) / 5.0);
+        let end = |x| line((x, bottom + inset), (x, top - inset), 1);
+        let mut lines = Vec::new();
+        if self.low < self.high {
+            lines.extend([line((self.low, middle), (self.high, middle), 1), end(self.low), end(self.high)]);
+        }
+        if self.quartiles.is_some() {
+            lines.push(line((self.value, bottom), (self.value, top), 2));
+        }
+        (rectangle, lines)
+    }
 }
 
 type Drawn = Result<String, Box<dyn Error>>;
@@ -140,15 +161,9 @@ fn draw_groups(groups: &[Bars], axis: &Axis) -> Drawn {
             top -= f64::from(LABEL_HEIGHT);
             for bar in &group.bars {
                 let bottom = top - f64::from(BAR_HEIGHT) + 2.0;
-                chart.draw_series([Rectangle::new(
-                    [(0.0, bottom), (bar.value, top)],
-                    shade(bar.nth).filled(),
-                )])?;
-                if bar.low < bar.high {
-                    let middle = f64::midpoint(bottom, top);
-                    let spread = [(bar.low, middle), (bar.high, middle)];
-                    chart.draw_series([PathElement::new(spread, BLACK.stroke_width(1))])?;
-                }
+                let (rectangle, lines) = bar.shapes(bottom, top);
+                chart.draw_series([rectangle])?;
+                chart.draw_series(lines)?;
                 top -= f64::from(BAR_HEIGHT);
             }
         }
@@ -192,14 +207,9 @@ fn draw_bars(bars: &[Bar], limit: Option<f64>, axis: &Axis) -> Drawn {
             .y_label_formatter(&label)
             .draw()?;
         for (row, bar) in bars.iter().enumerate() {
-            let (y, colour) = (at(row), shade(bar.nth));
-            let line = |points: [(f64, f64); 2]| PathElement::new(points, BLACK.stroke_width(1));
-            chart.draw_series([Rectangle::new([(0.0, y - 0.32), (bar.value, y + 0.32)], colour.filled())])?;
-            chart.draw_series([
-                line([(bar.low, y), (bar.high, y)]),
-                line([(bar.low, y - 0.2), (bar.low, y + 0.2)]),
-                line([(bar.high, y - 0.2), (bar.high, y + 0.2)]),
-            ])?;
+            let (rectangle, lines) = bar.shapes(at(row) - 0.32, at(row) + 0.32);
+            chart.draw_series([rectangle])?;
+            chart.draw_series(lines)?;
         }
         if let Some(limit) = limit {
             let line = [(limit, rows.low), (limit, rows.high)];
@@ -217,6 +227,27 @@ pub(crate) fn runs(series: &[Series], unit: &str) -> Option<Plot> {
     let (x, y) = (Axis::counting(most, 6), Axis::around(&values, unit, 4)?);
     let svg = draw_lines(series, &[], &x, &y, "run", &|at| x.label(at), &|at| y.label(at)).ok()?;
     Some(Plot { svg, unit: y.unit })
+}
+
+/// The cumulative distribution of the runs: the share of them that are not above each value, in percent.
+pub(crate) fn cumulative(series: &[Series], unit: &str) -> Option<Plot> {
+    let series: Vec<Series> = series
+        .iter()
+        .map(|line| Series { nth: line.nth, points: steps(&line.points), spreads: Vec::new() })
+        .collect();
+    let values: Vec<f64> = series.iter().flat_map(|line| &line.points).map(|point| point.0).collect();
+    let (x, y) = (Axis::around(&values, unit, 3)?, Axis::around(&[0.0, 100.0], "%", 4)?);
+    let svg = draw_lines(&series, &[], &x, &y, &x.unit, &|at| x.label(at), &|at| y.label(at)).ok()?;
+    Some(Plot { svg, unit: y.unit })
+}
+
+/// The lower and the upper end of the step at each value, from the smallest value on.
+fn steps(runs: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mut values: Vec<f64> = runs.iter().map(|run| run.1).collect();
+    values.sort_by(f64::total_cmp);
+    let share = |nth: usize| nth as f64 / runs.len() as f64 * 100.0;
+    let step = |(nth, value)| [(value, share(nth)), (value, share(nth + 1))];
+    values.into_iter().enumerate().flat_map(step).collect()
 }
 
 /// Values against their position on the course, from zero.
@@ -340,5 +371,15 @@ impl Ranged for Axis {
 
     fn range(&self) -> Range<f64> {
         self.low..self.high
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_rises_by_one_step_for_each_run() {
+        assert_eq!(steps(&[(1.0, 3.0), (2.0, 1.0)]), [(1.0, 0.0), (1.0, 50.0), (3.0, 50.0), (3.0, 100.0)]);
     }
 }

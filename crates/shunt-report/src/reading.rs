@@ -7,7 +7,7 @@ use super::{
     section::{Figure, Line},
 };
 use serde_json::Value;
-use shunt_lab::{Distribution, Reading, Run, Spread, SpreadKind};
+use shunt_lab::{Distribution, Reading, Run, Spread, SpreadKind, statistics::quantile};
 use shunt_wire::units::{number, quantity};
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -186,14 +186,37 @@ fn distribution(value: &Value) -> Option<Distribution> {
     value.is_object().then(|| serde_json::from_value(value.clone()).ok()).flatten()
 }
 
+/// Quartiles of fewer runs say no more than the runs themselves.
+const RUNS_OF_BOX: usize = 10;
+/// A distribution of fewer runs has too large steps.
+const RUNS_OF_DISTRIBUTION: usize = 20;
+
+/// The bars of readings, each with its colour and label, and what they show. They are boxes if each has enough runs.
+pub(crate) fn bars<'r>(readings: &[(usize, &'r str, &Reading)]) -> (Vec<Bar<'r>>, &'static str) {
+    let are_boxes = readings.iter().all(|(_, _, reading)| reading.runs.len() >= RUNS_OF_BOX);
+    let bar = |(nth, label, reading): &(usize, &'r str, &Reading)| {
+        let Spread { low, high, .. } = reading.spread;
+        let bar = Bar { nth: *nth, label, value: reading.value, low, high, quartiles: None };
+        let values: Vec<f64> = reading.runs.iter().map(|run| run.value).collect();
+        let quantile = |share| quantile(&values, share).filter(|_| are_boxes);
+        let (Some(least), Some(first), Some(median), Some(third), Some(most)) =
+            (quantile(0.0), quantile(0.25), quantile(0.5), quantile(0.75), quantile(1.0))
+        else {
+            return bar;
+        };
+        Bar { value: median, low: least, high: most, quartiles: Some((first, third)), ..bar }
+    };
+    let shown = match are_boxes {
+        true => "half of the runs as a box, with their median and range",
+        false => "medians, with their spread",
+    };
+    (readings.iter().map(bar).collect(), shown)
+}
+
 fn plots(name: &str, unit: &str, readings: &[FileReading]) -> Vec<Figure> {
-    let bars: Vec<_> = readings
-        .iter()
-        .map(|&(nth, source, reading)| {
-            let Spread { low, high, .. } = reading.spread;
-            Bar { nth, label: &source.label, value: reading.value, low, high }
-        })
-        .collect();
+    let of_files: Vec<_> =
+        readings.iter().map(|&(nth, source, reading)| (nth, source.label.as_str(), reading)).collect();
+    let (bars, shown) = bars(&of_files);
     let limits: Vec<f64> =
         readings.iter().filter_map(|(_, _, reading)| Some(reading.limit.as_ref()?.value)).collect();
     // Draw a limit only if all files have the same one.
@@ -206,7 +229,7 @@ fn plots(name: &str, unit: &str, readings: &[FileReading]) -> Vec<Figure> {
             svg,
         }));
     };
-    add(&format!("median of each file, with its spread{line}"), plot::bars(&bars, limit, unit));
+    add(&format!("{shown}{line}"), plot::bars(&bars, limit, unit));
     if readings.iter().any(|(_, _, reading)| reading.runs.len() > 1) {
         let series: Vec<_> = readings
             .iter()
@@ -216,6 +239,8 @@ fn plots(name: &str, unit: &str, readings: &[FileReading]) -> Vec<Figure> {
             })
             .collect();
         add("each run", plot::runs(&series, unit));
+        let are_many = series.iter().all(|line| line.points.len() >= RUNS_OF_DISTRIBUTION);
+        add("share of the runs not above each value", plot::cumulative(&series, unit).filter(|_| are_many));
     }
     plots.extend(distribution_plots(name, readings));
     plots
@@ -246,4 +271,25 @@ fn distributions(readings: &[FileReading]) -> BTreeMap<(String, String), Vec<Ser
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_runs(count: u32) -> Reading {
+        Reading::from_runs("us", (1..=count).rev().map(|value| Run::from(f64::from(value))).collect())
+            .unwrap()
+    }
+
+    #[test]
+    fn readings_are_boxes_if_each_has_enough_runs() {
+        let (many, few) = (of_runs(11), of_runs(9));
+        let (boxes, shown) = bars(&[(0, "A", &many)]);
+        let of = |bar: &Bar| (bar.low, bar.quartiles, bar.value, bar.high);
+        assert_eq!(of(&boxes[0]), (1.0, Some((3.5, 8.5)), 6.0, 11.0));
+        assert!(shown.contains("box"));
+        let (bars, shown) = bars(&[(0, "A", &many), (1, "B", &few)]);
+        assert!(bars.iter().all(|bar| bar.quartiles.is_none()) && !shown.contains("box"), "{bars:?}");
+    }
 }

@@ -108,7 +108,7 @@ fn of_trace(report: &shunt_inspect::trace::Report) -> SectionTable {
     let bars = |stage: &str| {
         let of_paths = report.paths.iter().zip(&titles).enumerate().filter_map(|(nth, (path, title))| {
             let us = path.stages.iter().find(|one| one.stage == stage)?.share_ns / 1000.0;
-            Some(Bar { nth, label: title, value: us, low: us, high: us })
+            Some(Bar { nth, label: title, value: us, low: us, high: us, quartiles: None })
         });
         of_paths.collect()
     };

@@ -221,7 +221,7 @@ fn plot_of_cells(cells: &[(Cell, &str)], along: Option<Vec<f64>>, unit: &str) ->
     if cells.len() > MOST_BARS {
         return None;
     }
-    let bar = |nth, label, value| Bar { nth, label, value, low: value, high: value };
+    let bar = |nth, label, value| Bar { nth, label, value, low: value, high: value, quartiles: None };
     let groups = cells.iter().map(|(cell, _)| Bars {
         label: &cell.label,
         bars: vec![bar(0, "published", cell.published), bar(1, "model", cell.predicted)],
