@@ -6,6 +6,7 @@ use super::{
     plot::{self, Plot, Reference, Series, colour},
     reading::{ReadingView, RunRow, Table, in_unit},
     section::{Figure, Line},
+    summary::RATES,
 };
 use shunt_lab::{Reading, Spread};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,17 @@ pub(crate) struct Course<'r> {
 }
 
 impl Course<'_> {
+    /// Its place on the page: what gets through, and then what that costs; what the generator sent and what never
+    /// happened come last.
+    pub(crate) fn rank(&self, points: &[Point]) -> usize {
+        match self.of {
+            _ if points.iter().all(Point::is_zero) => 3,
+            "sent" => 2,
+            _ if RATES.contains(&self.unit) => 0,
+            _ => 1,
+        }
+    }
+
     /// A position with its unit.
     pub(crate) fn show(&self, position: f64) -> String {
         let scale = Scale::for_unit(self.along_unit);
@@ -79,6 +91,7 @@ pub(crate) fn view<'r>(
             rows: rows(points, &lines, &scale),
         },
         limits: Vec::new(),
+        is_zero: points.iter().all(Point::is_zero),
         plots: plot_of(course, points, (&lines, &colours), &scale).into_iter().collect(),
         name: name.into(),
         runs,
@@ -94,6 +107,11 @@ impl<'r> Point<'r> {
 
     pub(crate) fn reading(&self) -> &'r Reading {
         self.file_reading.2
+    }
+
+    /// Whether no run of the reading had another value than 0.
+    fn is_zero(&self) -> bool {
+        self.reading().runs.iter().all(|run| run.value == 0.0)
     }
 
     fn share(&self) -> Option<f64> {
@@ -172,7 +190,9 @@ fn plot_of(
     scale: &Scale,
 ) -> Option<Figure> {
     // Only zeros, such as the loss below the knee, are no picture.
-    points.iter().find(|point| point.reading().value != 0.0)?;
+    if points.iter().all(Point::is_zero) {
+        return None;
+    }
     let place = |point: &Point, value: f64| (point.value / scale.factor, value);
     let sorted = |mut of: Vec<(f64, f64)>| {
         of.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -75,7 +75,7 @@ pub fn percent(share: f64) -> String {
 }
 
 /// Two quantities, with their unit once if they have the same.
-fn range(low: &str, high: &str) -> String {
+pub(crate) fn range(low: &str, high: &str) -> String {
     let unit = |quantity: &str| quantity.split_once('\u{a0}').map(|(_, unit)| unit.to_owned());
     let low = if unit(low) == unit(high) { low.split('\u{a0}').next().unwrap_or(low) } else { low };
     format!("{low} to {high}")

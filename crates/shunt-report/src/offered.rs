@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn files_of_one_rate_each_are_a_series() {
         let page = page([4000.0, 6000.0, 5000.0].into_iter().zip(0..).map(|(r, n)| at_rate(n, r)).collect());
-        let expected = ["most received", "latency by offered rate", "received by offered rate"];
+        let expected = ["most received", "received by offered rate", "latency by offered rate"];
         assert_eq!(headings(&page), expected, "{page}");
         assert_eq!(page.matches("<figure>").count(), 2);
         let received = page.split_once("<h3>received by").unwrap().1;
@@ -131,14 +131,20 @@ mod tests {
 
     #[test]
     fn rates_in_the_names_of_one_file_are_a_series() {
-        let names = ["at 1 kpps", "at 2 kpps", "at 10 kpps"]
-            .map(|at| (format!("offered {at}"), format!("loss {at}")));
-        let offered = [1000.0, 2000.0, 10000.0];
-        let readings = names.iter().zip(offered).flat_map(|((offered, loss), rate)| {
-            [(offered.as_str(), "pps", rate), (loss, "%", rate / 1000.0)]
-        });
-        let page = page(vec![file(0, &readings.collect::<Vec<_>>())]);
-        assert_eq!(headings(&page), ["loss by offered rate"], "{page}");
+        let readings: Vec<(String, &str, f64)> = [("1", 1000.0), ("2", 2000.0), ("10", 10_000.0)]
+            .into_iter()
+            .flat_map(|(kpps, rate)| {
+                let of_run =
+                    [("offered", "pps", rate), ("loss", "%", rate / 1000.0), ("duplicates", "%", 0.0)];
+                of_run.map(|(of, unit, value)| (format!("{of} at {kpps} kpps"), unit, value))
+            })
+            .collect();
+        let page =
+            page(vec![file(0, &readings.iter().map(|(n, u, v)| (n.as_str(), *u, *v)).collect::<Vec<_>>())]);
+        // Zeros come last, folded and without a plot.
+        assert_eq!(headings(&page), ["loss by offered rate", "duplicates by offered rate"], "{page}");
+        assert_eq!(page.matches("<summary>0 in all runs: 3 values of each").count(), 1, "{page}");
+        assert_eq!(page.matches("<figure>").count(), 1);
         let at: Vec<usize> =
             ["1", "2", "10"].map(|at| page.find(&format!("<th class=\"number\">{at}</th>")).unwrap()).into();
         assert!(at.is_sorted() && page.contains("</i>loss</th>"), "{page}");

@@ -62,6 +62,9 @@ struct Sorted<'r> {
     others: Vec<(&'r str, FileReading<'r>)>,
 }
 
+/// As many cards as fit on one screen; the others are folded.
+const FIRST_CARDS: usize = 9;
+
 /// If a part has more readings with no engine and no position, they share one table without plots.
 const FEW: usize = 4;
 
@@ -122,7 +125,9 @@ impl<'r> Sorted<'r> {
     fn views(&self, ids: &mut impl Iterator<Item = usize>, several_files: bool) -> Vec<ReadingView<'r>> {
         let mut views = Vec::new();
         let mut with_id = |view: &dyn Fn(usize) -> ReadingView<'r>| views.extend(ids.next().map(view));
-        for (course, points) in &self.courses {
+        let mut courses: Vec<_> = self.courses.iter().collect();
+        courses.sort_by_key(|(course, points)| course.rank(points));
+        for (course, points) in courses {
             with_id(&|id| course::view(id, *course, points, several_files));
         }
         for ((metric, unit), engines) in &self.engines {
@@ -253,6 +258,7 @@ fn conditions(files: &[ResultFile]) -> Vec<Condition> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     /// Rates of slow, tc and xdp, with the frame size in their names only.
     fn source(nth: usize, from: &str, to: &str) -> ResultFile {
@@ -311,35 +317,47 @@ mod tests {
         assert!(page.contains("<h3>Readings</h3>") && page.contains("<th>tc_64</th>"), "{page}");
     }
 
+    /// A file with these readings, of which all have one run.
+    fn matrix(readings: impl IntoIterator<Item = (String, &'static str)>) -> ResultFile {
+        let mut file: serde_json::Value = serde_json::from_str(include_str!("sample/tc.json")).unwrap();
+        let reading = |(nth, (name, unit)): (usize, (String, &str))| {
+            let value = nth as f64 + 40.0;
+            let spread = json!({"low": value, "high": value, "kind": "range"});
+            let runs = json!([{"value": value}]);
+            (name, json!({"unit": unit, "value": value, "spread": spread, "runs": runs, "doubts": []}))
+        };
+        file["readings"] = readings.into_iter().enumerate().map(reading).collect();
+        ResultFile::parse("A".to_owned(), "m.json".to_owned(), file.to_string()).unwrap()
+    }
+
     #[test]
     fn goodput_and_cpu_load_of_a_test_stand_together() {
-        let matrix =
-            "TCP duplex forward slow;TCP duplex forward tc;TCP duplex reverse slow;TCP duplex reverse tc";
-        let loads = "TCP duplex slow CPU;TCP duplex tc CPU;UDP slow CPU;UDP tc CPU";
-        let mut file: serde_json::Value = serde_json::from_str(include_str!("sample/tc.json")).unwrap();
-        let mut readings = serde_json::Map::new();
-        for (names, unit) in [(matrix, "Mbit/s"), (loads, "%")] {
-            for (nth, name) in names.split(';').enumerate() {
-                let value = nth as f64 + 40.0;
-                let spread = serde_json::json!({"low": value, "high": value, "kind": "range"});
-                readings.insert(
-                    name.to_owned(),
-                    serde_json::json!({
-                        "unit": unit, "value": value, "spread": spread, "runs": [{"value": value}], "doubts": [],
-                    }),
-                );
-            }
-        }
-        file["readings"] = readings.into();
-        let file = ResultFile::parse("A".to_owned(), "m.json".to_owned(), file.to_string()).unwrap();
-        let page = page(vec![file]);
+        let goodput =
+            ["duplex forward slow", "duplex forward tc", "duplex reverse slow", "duplex reverse tc"];
+        let loads = ["TCP duplex slow CPU", "TCP duplex tc CPU", "UDP slow CPU", "UDP tc CPU"];
+        let goodput = goodput.map(|test| (format!("TCP {test}"), "Mbit/s"));
+        let loads = loads.map(|test| (test.to_owned(), "%"));
+        let page = page(vec![matrix(goodput.into_iter().chain(loads))]);
         assert_eq!((page.matches("<article").count(), page.matches("<figure>").count()), (1, 2), "{page}");
         assert!(page.contains("<h3>goodput and CPU load by engine</h3>"), "{page}");
-        assert!(page.contains("1.025 × slow, CPU 41.0 %"), "{page}");
+        assert!(page.contains("1.025 × slow, CPU 45.0 %"), "{page}");
         let table = page.split_once("<table class=\"grid\">").unwrap().1.split_once("</table>").unwrap().0;
         let heads: Vec<&str> =
             table.split("<tr><th>").skip(1).map(|rest| rest.split_once('<').unwrap().0).collect();
         // The load is that of both ways together; a test without goodput keeps its name.
         assert_eq!(heads[1..], ["TCP duplex forward", "TCP duplex reverse", "CPU load", "UDP CPU load"]);
+    }
+
+    #[test]
+    fn a_summary_longer_than_a_screen_is_folded() {
+        let of_kinds = |count: usize| {
+            let kinds = (0..count).flat_map(|nth| ["slow", "tc"].map(|engine| format!("kind{nth} {engine}")));
+            let page = page(vec![matrix(kinds.map(|name| (name, "Mbit/s")))]);
+            let summary = page.split_once("<section id=\"summary\">").unwrap().1;
+            let (cards, _) = summary.split_once("</section>").unwrap();
+            let (shown, folded) = cards.split_once("<details>").unwrap_or((cards, ""));
+            [shown, folded].map(|cards| cards.matches("class=\"card\"").count())
+        };
+        assert_eq!((of_kinds(FIRST_CARDS), of_kinds(FIRST_CARDS + 2)), ([FIRST_CARDS, 0], [FIRST_CARDS, 2]));
     }
 }

@@ -13,6 +13,8 @@ const TEXT: (&str, u32) = ("sans-serif", 14);
 /// The height of a bar in a group, with the space below it, and of a group's label with the space around it.
 const BAR_HEIGHT: u32 = 12;
 const LABEL_HEIGHT: u32 = 24;
+/// Markers of more points on a line would cover each other.
+const MOST_MARKERS: usize = 40;
 /// Distinguishable with every kind of colour blindness (after Okabe and Ito), with a contrast of at least 3:1 to white
 /// and near-black.
 pub(crate) const COLOURS: [RGBColor; 6] = [
@@ -124,13 +126,18 @@ fn shade(nth: usize) -> RGBColor {
     }
 }
 
-/// Groups of horizontal bars from zero, one group below the other. None if the values have no finite range.
+/// Groups of horizontal bars from zero or of boxes, one group below the other. None if the values have no finite range.
 pub fn grouped_bars(groups: &[Bars], unit: &str) -> Option<Plot> {
-    let all = groups.iter().flat_map(|group| &group.bars);
-    let values: Vec<f64> = all.flat_map(|bar| [bar.value, bar.low, bar.high]).chain([0.0]).collect();
-    let axis = Axis::around(&values, unit, 4)?;
+    let axis = axis_of(groups.iter().flat_map(|group| &group.bars), None, unit)?;
     let svg = draw_groups(groups, &axis).ok()?;
     Some(Plot { svg, unit: axis.unit })
+}
+
+/// The axis of bars, from zero on; that of boxes has their range only, because their widths are compared.
+fn axis_of<'b>(bars: impl Iterator<Item = &'b Bar<'b>>, limit: Option<f64>, unit: &str) -> Option<Axis> {
+    let from = |bar: &Bar| if bar.quartiles.is_some() { bar.low } else { 0.0 };
+    let values = bars.flat_map(|bar| [from(bar), bar.value, bar.low, bar.high]);
+    Axis::around(&values.chain(limit).collect::<Vec<_>>(), unit, 4)
 }
 
 fn draw_groups(groups: &[Bars], axis: &Axis) -> Drawn {
@@ -172,11 +179,9 @@ fn draw_groups(groups: &[Bars], axis: &Axis) -> Drawn {
     Ok(svg)
 }
 
-/// Horizontal bars from zero, with the limit of the line if it is known. None if the values have no finite range.
+/// Horizontal bars from zero or boxes, with the limit of the line if it is known. None if the values have no finite range.
 pub(crate) fn bars(bars: &[Bar], limit: Option<f64>, unit: &str) -> Option<Plot> {
-    let ends = bars.iter().flat_map(|bar| [bar.value, bar.low, bar.high]);
-    let values: Vec<f64> = ends.chain(limit).chain([0.0]).collect();
-    let axis = Axis::around(&values, unit, 4)?;
+    let axis = axis_of(bars.iter(), limit, unit)?;
     let svg = draw_bars(bars, limit, &axis).ok()?;
     Some(Plot { svg, unit: axis.unit })
 }
@@ -333,8 +338,8 @@ fn draw_lines(
                 PathElement::new([(*at, *low), (*at, *high)], colour.stroke_width(1))
             };
             chart.draw_series(spreads.map(spread))?;
-            // Different shapes distinguish the series in print without colours.
-            let points = line.points.iter().copied();
+            // Different shapes distinguish the series in print without colours, if there is room for them.
+            let points = line.points.iter().filter(|_| line.points.len() <= MOST_MARKERS).copied();
             match (line.nth + line.nth / COLOURS.len()) % 3 {
                 0 => chart.draw_series(points.map(|at| Circle::new(at, 4, colour.filled())))?,
                 1 => chart.draw_series(points.map(|at| TriangleMarker::new(at, 5, colour.filled())))?,
@@ -381,5 +386,12 @@ mod tests {
     #[test]
     fn a_distribution_rises_by_one_step_for_each_run() {
         assert_eq!(steps(&[(1.0, 3.0), (2.0, 1.0)]), [(1.0, 0.0), (1.0, 50.0), (3.0, 50.0), (3.0, 100.0)]);
+    }
+
+    #[test]
+    fn bars_begin_at_zero_and_boxes_need_not() {
+        let bar = |quartiles| Bar { nth: 0, label: "A", value: 95.0, low: 91.0, high: 99.0, quartiles };
+        let low = |bar: Bar| axis_of([bar].iter(), None, "us").unwrap().low;
+        assert_eq!((low(bar(None)), low(bar(Some((94.0, 96.0))))), (0.0, 90.0));
     }
 }

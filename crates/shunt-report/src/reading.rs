@@ -2,7 +2,7 @@
 
 use super::{
     doubts,
-    grid::{Cell, FileReading, percent},
+    grid::{Cell, FileReading, percent, range},
     plot::{self, Bar, Plot, Series, colour},
     section::{Figure, Line},
 };
@@ -25,6 +25,8 @@ pub(crate) struct ReadingView<'r> {
     pub(crate) limits: Vec<String>,
     pub(crate) plots: Vec<Figure>,
     pub(crate) runs: Vec<RunRow>,
+    /// Whether all values of the table are 0, such as the loss of a series without loss.
+    pub(crate) is_zero: bool,
 }
 
 pub(crate) enum Table {
@@ -82,6 +84,7 @@ impl<'r> ReadingView<'r> {
                 .flat_map(|(_, source, reading)| RunRow::for_runs(reading, &source.label))
                 .collect(),
             limits: limits(unit, readings),
+            is_zero: false,
         }
     }
 
@@ -90,9 +93,10 @@ impl<'r> ReadingView<'r> {
         self.unit.chars().count() > 12
     }
 
-    /// Whether the table is folded: it is long, and a plot shows the same.
+    /// Whether the table is folded: it says nothing but 0, or it is long, and a plot shows the same.
     pub(crate) fn is_folded(&self) -> bool {
-        matches!(&self.table, Table::Grid { rows, .. } if rows.len() > LONG) && !self.plots.is_empty()
+        let is_long = matches!(&self.table, Table::Grid { rows, .. } if rows.len() > LONG);
+        self.is_zero || is_long && !self.plots.is_empty()
     }
 
     pub(crate) fn has_shares(&self) -> bool {
@@ -122,7 +126,10 @@ impl Row {
             value: quantity(reading.value, &reading.unit),
             spread: match reading.runs.len() {
                 1 => "one run".to_owned(),
-                _ => format!("{} to {}, {kind}", number(low), quantity(high, &reading.unit)),
+                _ => {
+                    let ends = range(&quantity(low, &reading.unit), &quantity(high, &reading.unit));
+                    format!("{ends}, {kind}")
+                }
             },
             runs: reading.runs.len(),
             share: reading.share(reading.value).map(percent),

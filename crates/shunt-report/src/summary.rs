@@ -10,7 +10,7 @@ use super::{
 use std::collections::BTreeMap;
 
 /// Units of which more is better, and which tell how fast something is.
-const RATES: [&str; 3] = ["pps", "bit/s", "Mbit/s"];
+pub(crate) const RATES: [&str; 3] = ["pps", "bit/s", "Mbit/s"];
 
 pub(crate) struct Card {
     pub(crate) title: String,

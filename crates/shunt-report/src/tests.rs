@@ -66,6 +66,7 @@ fn doubts_stand_above_the_values_that_they_concern() {
     assert!(values.iter().all(|value| at(doubt) < at(value)), "{article}");
     let above = between(&page, "<h3>many</h3>", "</article>");
     assert!(above.contains("C: above what the line can carry") && above.contains("101"), "{above}");
+    assert!(above.contains("940 to 941\u{a0}Mbit/s, all runs"), "{above}");
 }
 
 #[test]
