@@ -87,9 +87,12 @@ pub struct Bar<'r> {
     pub quartiles: Option<(f64, f64)>,
 }
 
+/// A rectangle, and the lines over it.
+type Shapes = (Rectangle<(f64, f64)>, Vec<PathElement<(f64, f64)>>);
+
 impl Bar<'_> {
-    /// The rectangle between these heights, and the lines over it: the spread with its ends, and the median of a box.
-    fn shapes(&self, bottom: f64, top: f64) -> (Rectangle<(f64, f64)>, Vec<PathElement<(f64, f64)>>) {
+    /// The shapes between these heights; the lines are the spread with its ends, and the median of a box.
+    fn shapes(&self, bottom: f64, top: f64) -> Shapes {
         let (from, to) = self.quartiles.unwrap_or((0.0, self.value));
         let rectangle = Rectangle::new([(from, bottom), (to, top)], shade(self.nth).filled());
         let line = |from, to, width| PathElement::new([from, to], BLACK.stroke_width(width));
