@@ -15,7 +15,7 @@ use std::{
     iter,
 };
 
-/// A plot with more groups of bars is too long to read.
+/// A plot with more groups of bars is too long to read, and divided.
 const MOST_GROUPS: usize = 24;
 
 /// The head of a row with the CPU load of the test above.
@@ -131,7 +131,7 @@ impl<'r> Engines<'r> {
         let doubted = main(&self.readings).into_iter().chain(of_cpu());
         let runs = main(&self.readings).into_iter().chain(main(&self.ratios)).chain(of_cpu());
         let and_cpu = if cpu.is_some() { " and CPU load" } else { "" };
-        let cpu_plot = cpu.and_then(|cpu| cpu.plot(CPU_LOAD, "%", (&columns, &colours)));
+        let cpu_plots = cpu.map(|cpu| cpu.plots(CPU_LOAD, "%", (&columns, &colours)));
         ReadingView {
             id,
             unit,
@@ -146,7 +146,11 @@ impl<'r> Engines<'r> {
             },
             limits: Vec::new(),
             is_zero: false,
-            plots: self.plot(what, unit, (&columns, &colours)).into_iter().chain(cpu_plot).collect(),
+            plots: self
+                .plots(what, unit, (&columns, &colours))
+                .into_iter()
+                .chain(cpu_plots.into_iter().flatten())
+                .collect(),
             runs: runs.flat_map(|(at, reading)| RunRow::for_runs(reading.2, &at)).collect(),
             name: format!("{what}{and_cpu} by engine").into(),
         }
@@ -191,12 +195,13 @@ impl<'r> Engines<'r> {
         rows
     }
 
-    fn plot(
+    /// Plots with the same axis, each of as many rows as are easy to read.
+    fn plots(
         &self,
         what: &str,
         unit: &str,
         (columns, colours): (&BTreeSet<EngineKey>, &[usize]),
-    ) -> Option<Figure> {
+    ) -> Vec<Figure> {
         let rows = self.rows();
         let cells = rows.iter().flat_map(|row| {
             let of_row = columns.iter().zip(colours);
@@ -210,9 +215,12 @@ impl<'r> Engines<'r> {
                 group.bars.push(bar);
             }
         }
-        let Plot { svg, unit } =
-            (groups.len() <= MOST_GROUPS).then(|| plot::grouped_bars(&groups, unit)).flatten()?;
-        Some(Figure { caption: in_unit(&format!("{what} by engine: {shown}"), &unit), svg })
+        let plots = plot::grouped_bars_in_parts(&groups, MOST_GROUPS, unit);
+        let figure = |Plot { svg, unit }| Figure {
+            caption: in_unit(&format!("{what} by engine: {shown}"), &unit),
+            svg,
+        };
+        plots.into_iter().map(figure).collect()
     }
 }
 

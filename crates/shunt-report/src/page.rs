@@ -360,4 +360,20 @@ mod tests {
         };
         assert_eq!((of_kinds(FIRST_CARDS), of_kinds(FIRST_CARDS + 2)), ([FIRST_CARDS, 0], [FIRST_CARDS, 2]));
     }
+
+    #[test]
+    fn a_plot_of_many_rows_is_divided() {
+        let rows = (0..36).flat_map(|nth| ["slow", "tc"].map(|engine| format!("kind {nth} {engine}")));
+        let page = page(vec![matrix(rows.map(|name| (name, "Mbit/s")))]);
+        let plots: Vec<&str> =
+            page.split("<svg").skip(1).map(|rest| rest.split_once("</svg>").unwrap().0).collect();
+        let has = |plot: &str, row: &str| plot.contains(&format!("\n{row}\n"));
+        assert_eq!(plots.len(), 2);
+        assert!(
+            has(plots[0], "kind 17") && !has(plots[0], "kind 18") && has(plots[1], "kind 18"),
+            "{plots:?}"
+        );
+        // Both have the axis of all values.
+        assert!(plots.iter().all(|plot| has(plot, "0") && has(plot, "100")), "{plots:?}");
+    }
 }

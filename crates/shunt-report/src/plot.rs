@@ -131,9 +131,17 @@ fn shade(nth: usize) -> RGBColor {
 
 /// Groups of horizontal bars from zero or of boxes, one group below the other. None if the values have no finite range.
 pub fn grouped_bars(groups: &[Bars], unit: &str) -> Option<Plot> {
-    let axis = axis_of(groups.iter().flat_map(|group| &group.bars), None, unit)?;
-    let svg = draw_groups(groups, &axis).ok()?;
-    Some(Plot { svg, unit: axis.unit })
+    grouped_bars_in_parts(groups, groups.len(), unit).pop()
+}
+
+/// Plots of at most this many groups, with the same axis. Empty if the values have no finite range.
+pub(crate) fn grouped_bars_in_parts(groups: &[Bars], most: usize, unit: &str) -> Vec<Plot> {
+    let Some(axis) = axis_of(groups.iter().flat_map(|group| &group.bars), None, unit) else {
+        return Vec::new();
+    };
+    let parts = groups.len().div_ceil(most.max(1)).max(1);
+    let draw = |part| Some(Plot { svg: draw_groups(part, &axis).ok()?, unit: axis.unit.clone() });
+    groups.chunks(groups.len().div_ceil(parts).max(1)).filter_map(draw).collect()
 }
 
 /// The axis of bars, from zero on; that of boxes has their range only, because their widths are compared.
@@ -182,7 +190,8 @@ fn draw_groups(groups: &[Bars], axis: &Axis) -> Drawn {
     Ok(svg)
 }
 
-/// Horizontal bars from zero or boxes, with the limit of the line if it is known. None if the values have no finite range.
+/// Horizontal bars from zero or boxes, with the limit of the line if it is known. None if the values have no finite
+/// range.
 pub(crate) fn bars(bars: &[Bar], limit: Option<f64>, unit: &str) -> Option<Plot> {
     let axis = axis_of(bars.iter(), limit, unit)?;
     let svg = draw_bars(bars, limit, &axis).ok()?;
