@@ -83,7 +83,7 @@ fn add_kinds(kinds: &mut Vec<DoubtKind>, doubts: &[String]) {
 type Number = (f64, String);
 
 /// Doubts that differ in their numbers only.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct DoubtKind {
     /// The text before each number, and after the last one.
     words: Vec<String>,
@@ -103,16 +103,23 @@ impl DoubtKind {
 
     /// Extends the ranges by the numbers of a doubt, if it is of this kind.
     fn widen(&mut self, doubt: &str) {
-        let (words, numbers) = split(doubt);
-        if words == self.words {
-            for ((low, high), number) in self.ranges.iter_mut().zip(numbers) {
-                if number.0 < low.0 {
-                    *low = number;
-                } else if number.0 > high.0 {
-                    *high = number;
-                }
+        self.join(&Self::new(doubt));
+    }
+
+    /// Extends the ranges by those of another kind; false if its words differ.
+    pub(crate) fn join(&mut self, other: &Self) -> bool {
+        if self.words != other.words {
+            return false;
+        }
+        for ((low, high), (other_low, other_high)) in self.ranges.iter_mut().zip(&other.ranges) {
+            if other_low.0 < low.0 {
+                *low = other_low.clone();
+            }
+            if other_high.0 > high.0 {
+                *high = other_high.clone();
             }
         }
+        true
     }
 
     /// The doubt, with the range of each number that differs.

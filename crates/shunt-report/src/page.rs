@@ -3,7 +3,7 @@
 use super::{
     comparison::{self, Engines},
     course::{self, Course, Point},
-    doubts,
+    doubts::{self, DoubtKind},
     engine::EngineName,
     files::{OtherFile, Report, ResultFile},
     grid::FileReading,
@@ -222,17 +222,18 @@ impl<'r> Page<'r> {
     }
 }
 
+/// The labels of the files in which all readings have a doubt of one kind, and the doubt.
 fn shared_doubts(files: &[ResultFile]) -> Vec<(String, String)> {
-    let mut doubts: Vec<(String, String)> = Vec::new();
-    for (doubt, label) in
-        files.iter().flat_map(|source| source.shared_doubts.iter().map(|kind| (kind.text(), &source.label)))
-    {
-        match doubts.iter_mut().find(|(_, known)| *known == doubt) {
-            Some((labels, _)) => labels.push_str(&format!(", {label}")),
-            None => doubts.push((label.clone(), doubt)),
+    let mut doubts: Vec<(String, DoubtKind)> = Vec::new();
+    for source in files {
+        for kind in &source.shared_doubts {
+            match doubts.iter_mut().find_map(|(labels, known)| known.join(kind).then_some(labels)) {
+                Some(labels) => labels.push_str(&format!(", {}", source.label)),
+                None => doubts.push((source.label.clone(), kind.clone())),
+            }
         }
     }
-    doubts
+    doubts.into_iter().map(|(labels, kind)| (labels, kind.text())).collect()
 }
 
 fn conditions(files: &[ResultFile]) -> Vec<Condition> {

@@ -105,3 +105,16 @@ fn a_doubt_that_all_readings_share_is_shown_once_at_the_top() {
     // The doubt about one of the readings stays with it.
     assert!(!top.contains("CPU 1 ran at") && drawn.contains("CPU 1 ran at"), "{drawn}");
 }
+
+#[test]
+fn files_share_a_doubt_of_one_kind_with_its_range() {
+    let file = |nth: usize, percent: f64| {
+        let doubts = format!("\"doubts\": [{{\"kind\": \"noisy\", \"percent\": {percent}}},");
+        let text = sample::result_file().replace("\"doubts\": [", &doubts).replace("},]", "}]");
+        ResultFile::parse(ResultFile::letter(nth), "a.json".to_owned(), text).unwrap()
+    };
+    let files = [30.0, 20.0].into_iter().enumerate().map(|(nth, percent)| file(nth, percent));
+    let page = String::from_utf8(to_html(&Report::new(files.collect(), Vec::new())).unwrap()).unwrap();
+    let top = between(&page, "<section id=\"doubts\"", "</section>");
+    assert!(top.contains("<li>A, B: noisy: runs differ by 20.0 to 30.0 %</li>"), "{top}");
+}
