@@ -85,7 +85,7 @@ fn engines_are_measured_in_turn_and_impossible_ones_named() {
             }
         }
         let ratio = &results["readings"][format!("{protocol} IPv4 NAT duplex forward tc to slow")];
-        assert_eq!((&ratio["spread"]["kind"], &ratio["unit"]), (&"confidence-95".into(), &"1".into()));
+        assert_eq!((&ratio["spread"]["kind"], &ratio["unit"]), (&"range".into(), &"1".into()));
     }
     let at =
         |engine: &str, n| run(&results, &format!("UDP IPv4 NAT duplex forward {engine}"), n)["at"].as_str();
