@@ -202,6 +202,12 @@ impl Story {
         self.row.iter().filter_map(|row| Some((row.case.clone(), case(&row.case)?))).collect()
     }
 
+    /// The case of one of its rows.
+    fn case_of(&self, label: &str, table: &str) -> Result<Case, CaseError> {
+        let row = self.row.iter().find(|row| row.label == label && row.table == table);
+        row.ok_or_else(|| CaseError::Text(format!("{label} of {table}")))?.case(&self.cases())
+    }
+
     /// The parameters that its rows set.
     fn names(&self) -> BTreeSet<&str> {
         self.row.iter().flat_map(|row| row.set.keys()).map(String::as_str).collect()
@@ -260,7 +266,7 @@ impl Story {
     /// # Errors
     /// As [`Story::predict`].
     pub fn predict_findings(&self) -> Result<Vec<FindingPrediction>, CaseError> {
-        self.finding.iter().map(Finding::predict).collect()
+        self.finding.iter().map(|finding| finding.predict(self)).collect()
     }
 
     /// Fits the parameters of its cases to the rows that are not held out, beginning with the values in the case files.

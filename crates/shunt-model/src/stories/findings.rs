@@ -1,6 +1,6 @@
 //! What a story found, in a few numbers, and what the model makes of it.
 
-use super::{case, text};
+use super::{Story, case, text};
 use crate::{
     case::{Case, CaseError},
     fit::Quantity,
@@ -20,11 +20,15 @@ pub(super) struct Finding {
     value: Vec<Value>,
 }
 
-/// One number of a finding.
+/// One number of a finding: of a row of its story, or of a case with settings.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Value {
+    /// The label of the row, and its table.
+    row: Option<[String; 2]>,
+    #[serde(default)]
     case: String,
+    #[serde(default)]
     set: Table,
     /// The settings of a run to compare with. The number is then the change in percent.
     over: Option<Table>,
@@ -75,19 +79,19 @@ pub struct FindingValue {
 impl Finding {
     /// # Errors
     /// Fails if a run sets a parameter to what it cannot be.
-    pub(super) fn predict(&self) -> Result<FindingPrediction, CaseError> {
+    pub(super) fn predict(&self, story: &Story) -> Result<FindingPrediction, CaseError> {
         Ok(FindingPrediction {
             name: self.name.clone(),
             published: self.published.clone(),
-            values: self.value.iter().map(Value::predict).collect::<Result<_, _>>()?,
+            values: self.value.iter().map(|value| value.predict(story)).collect::<Result<_, _>>()?,
         })
     }
 }
 
 impl Value {
-    fn predict(&self) -> Result<FindingValue, CaseError> {
+    fn predict(&self, story: &Story) -> Result<FindingValue, CaseError> {
         let (within, change) = (self.within, self.over.is_some());
-        match self.number() {
+        match self.number(story) {
             Ok(number) => Ok(FindingValue { predicted: Some(number), change, within, refused: None }),
             Err(CaseError::Impossible(why)) if within.is_none() => Ok(FindingValue {
                 predicted: None,
@@ -99,12 +103,15 @@ impl Value {
         }
     }
 
-    fn number(&self) -> Result<f64, CaseError> {
-        let of = |set: &Table| Ok::<_, CaseError>(self.quantity.of(&world::run(&self.case(set)?)?));
-        let number = of(&self.set)?;
+    fn number(&self, story: &Story) -> Result<f64, CaseError> {
+        let of = |case: Case| Ok::<_, CaseError>(self.quantity.of(&world::run(&case)?));
+        let number = of(match &self.row {
+            Some([label, table]) => story.case_of(label, table)?,
+            None => self.case(&self.set)?,
+        })?;
         match &self.over {
             None => Ok(number),
-            Some(over) => Ok(100.0 * (number / of(over)? - 1.0)),
+            Some(over) => Ok(100.0 * (number / of(self.case(over)?)? - 1.0)),
         }
     }
 
