@@ -85,8 +85,8 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "flow-control-off-in-mac",
-        title: "flow control is on in the driver's settings, and off in the MAC's registers",
-        cost: "the MAC neither sends nor obeys pause frames, whatever ethtool shows",
+        title: "flow control is on in the driver's settings, and not all of it in the MAC's registers",
+        cost: "the MAC sends no pause frames, whatever ethtool shows, so its FIFO overruns",
         source: "i.MX 6Dual/6Quad Reference Manual (IMX6DQRM), ENET_RCR.FCE and ENET_RSEM",
         check: pause::flow_control_off_in_mac,
     },

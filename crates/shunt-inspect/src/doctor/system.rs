@@ -18,6 +18,8 @@ pub struct System {
     pub cpus: usize,
     /// The cpufreq governors in use.
     pub governors: Vec<String>,
+    /// The cpufreq driver of CPU 0, such as `intel_pstate`; empty if there is none.
+    pub frequency_driver: String,
     /// Idle states of CPU 0.
     pub idle_states: Vec<IdleState>,
     /// Whether the machine forwards IP.
@@ -126,6 +128,7 @@ impl System {
             command_line: text(root, "proc/cmdline").unwrap_or_default(),
             cpus: own.len(),
             governors,
+            frequency_driver: text(&cpus, "cpu0/cpufreq/scaling_driver").unwrap_or_default(),
             idle_states: entries(&states).iter().filter_map(idle).collect(),
             forwards: sysctl("ipv4/ip_forward") || sysctl("ipv6/conf/all/forwarding"),
             others: entries(&net).iter().filter_map(other).collect(),

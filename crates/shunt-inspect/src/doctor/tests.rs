@@ -1,4 +1,5 @@
 mod faults;
+mod recordings;
 
 use super::*;
 use crate::link::{Irq, Link, Offload, Pause, Rate, Rings};

@@ -1,7 +1,10 @@
 //! Rules about the CPUs that do a port's work.
 
 use super::{BUSY_PPS, Certainty, RuleMatch, System, seen};
-use crate::{doctor::hardware::contains, link::Irq};
+use crate::{
+    doctor::hardware::{Hardware, contains},
+    link::Irq,
+};
 
 /// Share of all interrupts above which one CPU counts as taking all of them.
 const ALMOST_ALL: f64 = 0.97;
@@ -20,13 +23,24 @@ fn cpu_of(irq: &Irq) -> Option<usize> {
     irq.effective.parse().ok()
 }
 
+/// Whether a CPU may take interrupts of the port: it is on the port's node, and no external engine is pinned there.
+fn is_free(system: &System, cpu: usize) -> bool {
+    let Hardware { node_cpus, engine_cpus, .. } = &system.hardware;
+    !engine_cpus.contains(&cpu) && (node_cpus.is_empty() || contains(node_cpus, cpu))
+}
+
+/// A CPU besides this one that may take interrupts of the port.
+fn other_cpu(system: &System, than: usize) -> Option<usize> {
+    (than + 1..system.cpus).chain(0..than).find(|cpu| is_free(system, *cpu))
+}
+
 pub(super) fn irq_beside_engine(system: &System) -> Option<RuleMatch> {
     let engines = &system.hardware.engine_cpus;
     let (irq, cpu) = busy(system)
         .into_iter()
         .filter_map(|irq| Some((irq, cpu_of(irq)?)))
         .find(|(_, cpu)| engines.contains(cpu))?;
-    let other = (0..system.cpus).find(|cpu| !engines.contains(cpu))?;
+    let other = other_cpu(system, cpu)?;
     let evidence = format!("IRQ {} goes to CPU {cpu}, and an external engine is pinned there", irq.number);
     let fix = format!(
         "echo {other} > /proc/irq/{}/smp_affinity_list, and keep irqbalance off that CPU",
@@ -49,7 +63,7 @@ pub(super) fn remote_node(system: &System) -> Option<RuleMatch> {
 pub(super) fn queues_share_cpu(system: &System) -> Option<RuleMatch> {
     let busy = busy(system);
     let on = |cpu: usize| busy.iter().filter(|irq| cpu_of(irq) == Some(cpu)).collect::<Vec<_>>();
-    let idle = (0..system.cpus).find(|cpu| on(*cpu).is_empty())?;
+    let idle = (0..system.cpus).find(|cpu| on(*cpu).is_empty() && is_free(system, *cpu))?;
     let (cpu, shared) = (0..system.cpus).map(|cpu| (cpu, on(cpu))).find(|(_, irqs)| irqs.len() > 1)?;
     if interrupts_on_one_cpu(system).is_some() {
         return None;
@@ -70,8 +84,12 @@ pub(super) fn interrupts_on_one_cpu(system: &System) -> Option<RuleMatch> {
     let per_cpu = |cpu: usize| link.irqs.iter().filter_map(|irq| irq.per_cpu.get(cpu)).sum::<u64>();
     let total: u64 = link.irqs.iter().map(Irq::total).sum();
     let (cpu, most) = (0..system.cpus).map(|cpu| (cpu, per_cpu(cpu))).max_by_key(|(_, count)| *count)?;
+    // The counts are since boot; if they say otherwise, the CPUs that take the interrupts now are right.
+    let busy = busy(system);
+    let now: Vec<usize> = busy.iter().filter_map(|irq| cpu_of(irq)).collect();
     if system.cpus < 2
         || total < 1000
+        || now.iter().any(|other| *other != now[0])
         || (most as f64) < ALMOST_ALL * total as f64
         || spread(&link.queues.rps)
     {
@@ -79,17 +97,18 @@ pub(super) fn interrupts_on_one_cpu(system: &System) -> Option<RuleMatch> {
     }
     let evidence =
         format!("CPU {cpu} took {most} of {total} interrupts of {} (of {} CPUs)", link.nic.name, system.cpus);
-    match &busy(system)[..] {
+    let other = other_cpu(system, cpu)?;
+    match &busy[..] {
         [_, second, ..] => {
             let fix = format!(
-                "spread them: echo {} > /proc/irq/{}/smp_affinity_list, or run irqbalance",
-                (cpu + 1) % system.cpus,
+                "spread them: echo {other} > /proc/irq/{}/smp_affinity_list, or run irqbalance",
                 second.number
             );
             seen(Certainty::Likely, evidence, fix)
         }
         _ => {
-            let mask = (1u64 << system.cpus.min(32)) - 1;
+            let free = (0..system.cpus.min(32)).filter(|cpu| is_free(system, *cpu));
+            let mask = free.fold(0u32, |mask, cpu| mask | 1 << cpu);
             let fix = format!(
                 "one queue has one interrupt; spread in software: echo {mask:x} > /sys/class/net/{}/queues/rx-0/rps_cpus",
                 link.nic.name

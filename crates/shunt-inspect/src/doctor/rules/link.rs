@@ -10,7 +10,9 @@ const SMALL_RING: u32 = 128;
 pub(super) fn duplex_mismatch(system: &System) -> Option<RuleMatch> {
     let link = &system.link;
     let duplex = link.duplex.as_deref()?;
-    let partner_full = link.partner.iter().any(|mode| mode.contains("/Full"));
+    // What both ends negotiated is no mismatch: half duplex is the best that they share.
+    let offered = |mode: &String| link.advertised.is_empty() || link.advertised.contains(mode);
+    let partner_full = link.partner.iter().any(|mode| mode.contains("/Full") && offered(mode));
     let fix = format!("let both ends negotiate: shunt link {} --mode autoneg=on", link.nic.name);
     if duplex == "half" && partner_full {
         let evidence = format!("half duplex here; the partner offers {}", link.partner.join(" "));
@@ -31,8 +33,8 @@ pub(super) fn duplex_mismatch(system: &System) -> Option<RuleMatch> {
 }
 
 pub(super) fn pause_storm(system: &System) -> Option<RuleMatch> {
-    let received = system.rate(&["rx_pause", "rx_fdxfc", "rx_xoff"]);
-    let sent = system.rate(&["tx_pause", "tx_fdxfc", "tx_xoff"]);
+    let received = system.rate(&["rx_pause", "rx_fdxfc", "rx_xoff", "rx_flow_control_xoff"]);
+    let sent = system.rate(&["tx_pause", "tx_fdxfc", "tx_xoff", "tx_flow_control_xoff"]);
     if received.max(sent) < STORM_PER_SECOND {
         return None;
     }
@@ -84,21 +86,22 @@ pub(super) fn small_ring(system: &System) -> Option<RuleMatch> {
     if now >= max {
         return None;
     }
-    let lost = link.counted(&OVERRUNS) + link.counted(&["rx_dropped"]);
+    let (lost, dropped) = (link.counted(&OVERRUNS), link.counted(&["rx_dropped"]));
     let fix = format!("shunt link {} --ring rx={max}", link.nic.name);
     let time = system.line_pps().map_or(String::new(), |pps| {
         format!(", which hold {:.2} ms of the smallest frames", f64::from(now) / pps * 1e3)
     });
     let evidence = format!("{now} of {max} descriptors{time}");
-    match (lost > 0, now <= SMALL_RING) {
-        (true, _) => seen(
-            Certainty::Likely,
-            format!("{evidence}; {lost} frames were lost at the receiver since boot"),
-            fix,
-        ),
-        (false, true) => seen(Certainty::Possible, evidence, fix),
-        (false, false) => None,
-    }
+    let (certainty, lost) = match (lost, dropped) {
+        (0, 0) if now > SMALL_RING => return None,
+        (0, 0) => (Certainty::Possible, String::new()),
+        // The kernel counts there too what it had no use for, such as frames of an unknown protocol.
+        (0, _) => {
+            (Certainty::Possible, format!("; {dropped} frames were dropped since boot, here or in the stack"))
+        }
+        _ => (Certainty::Likely, format!("; {lost} frames were lost at the receiver since boot")),
+    };
+    seen(certainty, evidence + &lost, fix)
 }
 
 pub(super) fn checksum_offload_off(system: &System) -> Option<RuleMatch> {

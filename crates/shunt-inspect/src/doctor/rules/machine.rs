@@ -1,6 +1,6 @@
 //! Rules about the machine around the port.
 
-use super::{Certainty, OVERRUNS, RuleMatch, System, seen};
+use super::{Certainty, OVERRUNS, RuleMatch, System, pause::sends_pause, seen};
 
 /// Wake-up latency above which an idle state counts as deep.
 const DEEP_US: u64 = 100;
@@ -42,8 +42,10 @@ pub(super) fn deep_idle(system: &System) -> Option<RuleMatch> {
         }
         _ => evidence,
     };
+    // A CPU that is busy does not sleep: without a loss, more frames than the ring has are only a thought.
+    let lost = system.link.counted(&OVERRUNS) > 0 || system.rate(&OVERRUNS) > 0.0;
     let certainty = match frames.zip(ring) {
-        Some((frames, ring)) if frames > f64::from(ring) => Certainty::Likely,
+        Some((frames, ring)) if lost && frames > f64::from(ring) => Certainty::Likely,
         _ if imx6 => Certainty::Likely,
         _ => Certainty::Possible,
     };
@@ -60,9 +62,15 @@ pub(super) fn deep_idle(system: &System) -> Option<RuleMatch> {
 
 pub(super) fn powersave_governor(system: &System) -> Option<RuleMatch> {
     let slow = system.governors.iter().find(|governor| *governor == "powersave")?;
+    let certainty = match system.frequency_driver.as_str() {
+        // Their `powersave` follows the load, as `schedutil` does.
+        "intel_pstate" | "amd-pstate-epp" => return None,
+        "" => Certainty::Possible,
+        _ => Certainty::Likely,
+    };
     let fix =
         "for cpu in /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor; do echo performance > $cpu; done";
-    seen(Certainty::Likely, format!("the governor is {slow}"), fix)
+    seen(certainty, format!("the governor is {slow}"), fix)
 }
 
 pub(super) fn slow_copies(system: &System) -> Option<RuleMatch> {
@@ -101,7 +109,13 @@ pub(super) fn err004512(system: &System) -> Option<RuleMatch> {
     if !is_imx6_enet(system) || system.link.nic.speed_mbps != Some(1000) || carried > STATED {
         return None;
     }
-    let fix = "pause frames and FIFO thresholds together keep frames from being lost (rule no-pause-threshold); for more, a NIC on PCIe: 597 Mbit/s sent and 507 received on the same board";
+    let more = "a NIC on PCIe: 597 Mbit/s sent and 507 received on the same board";
+    let fix = match sends_pause(system) {
+        Some(true) => format!("pause frames are on; for more, {more}"),
+        _ => format!(
+            "pause frames and FIFO thresholds together keep frames from being lost (rule no-pause-threshold); for more, {more}"
+        ),
+    };
     let overruns = system.rate(&OVERRUNS);
     let lost = if overruns > 0.0 { format!("; {overruns:.0} frames/s overrun now") } else { String::new() };
     seen(Certainty::Possible, format!("an i.MX6 with the fec driver on a link of 1000 Mbit/s{lost}"), fix)
@@ -111,7 +125,7 @@ pub(super) fn err005783(system: &System) -> Option<RuleMatch> {
     if !is_imx6_enet(system) {
         return None;
     }
-    let fix = "receive in store-and-forward mode if short frames matter (ENET_RSFL = 0), and compare the switch's counters with this port's";
+    let fix = "compare the switch's counters with this port's; if short frames matter more than the rate of long ones, receive in store-and-forward mode: ENET_RSFL = 0, instead of the 0x10 that rule no-pause-threshold advises";
     seen(Certainty::Possible, "an i.MX6 with the fec driver".to_owned(), fix)
 }
 

@@ -24,6 +24,23 @@ fn overruns(system: &System) -> Option<String> {
     }
 }
 
+/// Whether this port sends pause frames: by its registers if they were read, else by its settings and the partner's.
+/// The fec driver shows a negotiated flow control as off.
+pub(super) fn sends_pause(system: &System) -> Option<bool> {
+    let register = |name: &str| system.registers.get(name);
+    if let (Some(rcr), Some(rsem)) = (register("ENET_RCR"), register("ENET_RSEM")) {
+        return Some(rcr & FCE != 0 && rsem & RX_SECTION_EMPTY != 0);
+    }
+    let pause = system.link.pause.as_ref()?;
+    Some(pause.tx && !negotiated_off(system))
+}
+
+/// Whether the settings ask for flow control, and the partner took it away in negotiation.
+fn negotiated_off(system: &System) -> bool {
+    system.link.pause.as_ref().is_some_and(|pause| pause.autoneg)
+        && system.link.partner_pauses() == Some(false)
+}
+
 fn partner_offer(system: &System) -> Option<String> {
     let offers = system.link.partner_pauses() == Some(true);
     offers.then(|| format!("the partner offers {}", system.link.partner.join(" ")))
@@ -62,6 +79,7 @@ pub(super) fn partner_pauses_alone(system: &System) -> Option<RuleMatch> {
     let (link, pause) = (&system.link, system.link.pause.as_ref()?);
     // Of rules with the same fix, the one with more evidence applies.
     if pause.rx && pause.tx
+        || sends_pause(system) == Some(true)
         || overruns_without_pause(system).is_some()
         || no_pause_threshold(system).is_some()
     {
@@ -74,7 +92,10 @@ pub(super) fn partner_pauses_alone(system: &System) -> Option<RuleMatch> {
 
 pub(super) fn overruns_without_pause(system: &System) -> Option<RuleMatch> {
     let link = &system.link;
-    if link.pause.as_ref().is_some_and(|pause| pause.tx) || no_pause_threshold(system).is_some() {
+    if sends_pause(system) == Some(true)
+        || flow_control_off_in_mac(system).is_some()
+        || no_pause_threshold(system).is_some()
+    {
         return None;
     }
     let fix = match (&link.pause, link.partner_pauses()) {
@@ -103,12 +124,19 @@ pub(super) fn flow_control_off_in_mac(system: &System) -> Option<RuleMatch> {
     let pause = system.link.pause.as_ref()?;
     let rcr = *system.registers.get("ENET_RCR")?;
     let rsem = system.registers.get("ENET_RSEM").map(|value| value & RX_SECTION_EMPTY);
+    if negotiated_off(system) {
+        return None;
+    }
     let again = "take the port down and up again; if it stays so, the driver does not set the MAC up for pause frames";
     if (pause.rx || pause.tx) && rcr & FCE == 0 {
-        return seen(Certainty::Certain, format!("ENET_RCR is {rcr:#010x}: FCE is 0"), again);
+        let evidence =
+            format!("ENET_RCR is {rcr:#010x}: FCE is 0, so the MAC neither sends nor obeys pause frames");
+        return seen(Certainty::Certain, evidence, again);
     }
     if pause.tx && rsem == Some(0) {
-        let evidence = "ENET_RSEM is 0, so no fill of the FIFO sends a pause frame".to_owned();
+        let evidence =
+            "ENET_RSEM is 0, so no fill of the FIFO sends a pause frame; those of the partner are obeyed"
+                .to_owned();
         return seen(Certainty::Certain, evidence, format!("{again}: {THRESHOLDS}"));
     }
     None

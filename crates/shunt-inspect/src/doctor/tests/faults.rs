@@ -9,13 +9,16 @@ type Change = fn(&mut System);
 /// Faults, each with the rule that has to find it.
 const FAULTS: &[(&str, Change)] = &[
     ("partner-pauses-alone", |system| {
+        system.registers.clear();
         system.link.pause = Some(Pause { autoneg: true, rx: true, tx: false });
     }),
     ("overruns-without-pause", |system| {
+        system.registers.clear();
         system.link.pause = None;
         system.load.as_mut().unwrap().rates.extend(rates(&[("IEEE_rx_macerr", 12.0)], 0.0));
     }),
     ("overruns-without-pause", |system| {
+        system.registers.clear();
         system.link.pause = None;
         system.link.counters.insert("rx_missed_errors".to_owned(), 3);
     }),
@@ -49,7 +52,9 @@ const FAULTS: &[(&str, Change)] = &[
         system.link.counters.insert("rx_dropped".to_owned(), 9);
     }),
     ("interrupts-on-one-cpu", |system| {
-        system.link.irqs.iter_mut().for_each(|irq| irq.per_cpu = vec![60_000, 1]);
+        for irq in &mut system.link.irqs {
+            (irq.per_cpu, irq.effective) = (vec![60_000, 1], "0".to_owned());
+        }
     }),
     ("checksum-offload-off", |system| {
         system.link.offloads.get_mut("rx-checksum").unwrap().on = false;
