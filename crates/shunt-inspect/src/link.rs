@@ -188,9 +188,10 @@ impl Link {
         self.offloads.get(name).map(|offload| offload.on)
     }
 
-    /// The sum of the counters whose names contain one of these parts, ignoring case.
+    /// The largest of the counters whose names contain one of these parts, ignoring case: a driver counts one event under
+    /// several names.
     pub fn counted(&self, parts: &[&str]) -> u64 {
         let named = |name: &str| parts.iter().any(|part| name.to_ascii_lowercase().contains(part));
-        self.counters.iter().filter(|(name, _)| named(name)).map(|(_, value)| value).sum()
+        self.counters.iter().filter(|(name, _)| named(name)).map(|(_, value)| *value).max().unwrap_or(0)
     }
 }

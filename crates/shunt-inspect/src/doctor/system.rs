@@ -143,12 +143,13 @@ impl System {
         self.compatible.iter().any(|one| names.iter().any(|name| one.rsplit(',').next() == Some(name)))
     }
 
-    /// Summed rate of the port's counters whose names contain one of these parts, per second; 0 without a load.
+    /// Highest rate of the port's counters whose names contain one of these parts, per second; 0 without a load. A
+    /// driver counts one event under several names.
     pub(super) fn rate(&self, parts: &[&str]) -> f64 {
         let Some(load) = &self.load else { return 0.0 };
         let of_port = |rate: &&Rate| rate.device == self.link.nic.name;
         let named = |rate: &&Rate| parts.iter().any(|part| rate.counter.to_ascii_lowercase().contains(part));
-        load.rates.iter().filter(of_port).filter(named).map(|rate| rate.per_second).sum()
+        load.rates.iter().filter(of_port).filter(named).map(|rate| rate.per_second).fold(0.0, f64::max)
     }
 
     /// Rate of one counter of the port, per second; 0 without a load.

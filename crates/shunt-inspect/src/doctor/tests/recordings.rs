@@ -90,6 +90,24 @@ fn a_partner_without_pause_frames_is_the_reason_why_the_mac_has_them_off() {
 }
 
 #[test]
+fn a_frame_that_two_counters_have_is_one_frame_and_one_that_waited_is_none() {
+    let mut system = imx6(0x05ee_0244, 0x84);
+    system.link.pause = Some(Pause::default());
+    system
+        .load
+        .as_mut()
+        .unwrap()
+        .rates
+        .extend(rates(&[("IEEE_rx_macerr", 40.0), ("rx_fifo_errors", 40.0)], 0.0));
+    let overruns = finding(&system, "overruns-without-pause").unwrap();
+    assert!(overruns.evidence.starts_with("40 frames/s overran"), "{overruns:?}");
+    let mut igb = sick(|system| system.registers.clear());
+    igb.link.pause = Some(Pause::default());
+    igb.link.counters.insert("rx_no_buffer_count".to_owned(), 900);
+    assert_eq!(finding(&igb, "overruns-without-pause"), None);
+}
+
+#[test]
 fn the_fix_of_an_erratum_says_which_other_fix_it_replaces() {
     let fix = finding(&imx6(0x05ee_0264, 0x84), "err005783").unwrap().fix;
     assert!(fix.contains("ENET_RSFL = 0, instead of the 0x10"), "{fix}");
