@@ -220,6 +220,11 @@ fn impossible_parameters_are_refused_by_name() {
     (case.link.rate, case.traffic.seconds) = (400e9, 600.0);
     let error = run(&case).unwrap_err().to_string();
     assert!(error.starts_with("traffic.seconds is 600: at link.rate, that is 19505851756 frames"), "{error}");
+    // The busiest of two queues has no tenth of the packets.
+    let mut case = Case::default();
+    (case.ring.queues, case.ring.busiest) = (2, 0.1);
+    let error = run(&case).unwrap_err().to_string();
+    assert_eq!(error, "ring.busiest is 0.1: of 2 queues, the busiest gets 0.50 or more");
     // A switch that is slower than the board needs a buffer.
     let mut case = Case::default();
     case.switch.onward_rate = 1e8;
@@ -237,6 +242,12 @@ fn names_and_values_that_are_wrong_are_named() {
     assert_eq!(wrong("fifo.pause", "maybe"), "fifo.pause=maybe: use on or off");
     assert_eq!(wrong("ring.rx", "1.5"), "ring.rx=1.5: use a whole number");
     assert_eq!(wrong("traffic.rate", "fast"), "traffic.rate=fast: use a number, such as 400M");
+    assert_eq!(wrong("ring.rx", "-3"), "ring.rx=-3: use 1 to 1048576");
+    assert_eq!(
+        wrong("traffic.payload", "5G"),
+        "traffic.payload=5G: a packet has 1 to 65000 bytes of payload"
+    );
+    assert_eq!(wrong("traffic.ip", "300"), "traffic.ip=300: use 4 or 6");
     assert!(wrong("forward.path", "quick").contains("quick"));
     assert!(Case::parse("[fifo]\npauze = true").unwrap_err().to_string().contains("pauze"));
     assert!(Case::parse("[ring]\nrx = 0").unwrap_err().to_string().contains("ring.rx is 0"));

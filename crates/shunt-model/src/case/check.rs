@@ -33,9 +33,10 @@ fn refuse(name: &str, value: impl ToString, wanted: impl Into<String>) -> Result
 }
 
 /// What a number may be, by its name, and how to say so.
-fn bounds(name: &str) -> (f64, f64, &'static str) {
+pub(super) fn bounds(name: &str) -> (f64, f64, &'static str) {
     match name {
         "switch.onward_rate" => (0.0, RATE_MAX, "use 0 to 1e13 bit/s"),
+        "traffic.ip" => (4.0, 6.0, "use 4 or 6"),
         "ring.busiest" => (0.0, 1.0, "use a part of the packets, from 0 to 1"),
         "ring.queues" | "cpu.cores" => (1.0, 64.0, "use 1 to 64"),
         "cpu.clock" | "cpu.costs_at" => (1e-3, RATE_MAX, "use a clock in Hz, or a factor such as 2x"),
@@ -123,6 +124,11 @@ impl Case {
         }
         if fifo.bytes < frame {
             return refuse("fifo.bytes", fifo.bytes, fits);
+        }
+        let even = 1.0 / f64::from(ring.queues);
+        if ring.busiest > 0.0 && ring.busiest < even {
+            let wanted = format!("of {} queues, the busiest gets {even:.2} or more", ring.queues);
+            return refuse("ring.busiest", ring.busiest, wanted);
         }
         for (name, bytes) in [
             ("fifo.resume", fifo.resume),

@@ -2,6 +2,7 @@
 
 use super::{
     Case,
+    check::bounds,
     known::{self, is_cost, put_unknown, take_unknown},
 };
 use thiserror::Error;
@@ -181,8 +182,13 @@ impl Case {
                 value_like(now, text).map_err(bad)?
             }
         };
+        let is_whole = value.is_integer();
         parameters.insert(key.to_owned(), value);
-        let case: Self = table.try_into().map_err(|e: toml::de::Error| bad(e.message().trim()))?;
+        let case: Self = table.try_into().map_err(|e: toml::de::Error| match is_whole {
+            // It does not fit its type, of which users need not know.
+            true => bad(bounds(name).2),
+            false => bad(e.message().trim()),
+        })?;
         *self = Self { unknown, ..case };
         Ok(())
     }
