@@ -188,8 +188,8 @@ impl Link {
         self.offloads.get(name).map(|offload| offload.on)
     }
 
-    /// The largest of the counters whose names contain one of these parts, ignoring case: a driver counts one event under
-    /// several names.
+    /// The largest of the counters whose names contain one of these parts, ignoring case: a driver counts one event
+    /// under several names.
     pub fn counted(&self, parts: &[&str]) -> u64 {
         let named = |name: &str| parts.iter().any(|part| name.to_ascii_lowercase().contains(part));
         self.counters.iter().filter(|(name, _)| named(name)).map(|(_, value)| *value).max().unwrap_or(0)
