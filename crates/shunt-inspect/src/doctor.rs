@@ -5,6 +5,7 @@
 
 mod copies;
 mod hardware;
+mod kernel_files;
 mod rules;
 mod system;
 

@@ -7,12 +7,14 @@ mod check;
 mod cost;
 mod default;
 mod known;
+mod number;
 mod set;
 mod traffic;
 
 pub use check::Impossible;
 pub(crate) use check::{BYTES_MAX, COUNT_MAX, RATE_MAX};
-pub use set::{CaseError, parse_number};
+pub use number::parse_number;
+pub use set::CaseError;
 pub use traffic::{Direction, Pacing, Protocol, Traffic};
 
 use serde::{Deserialize, Serialize};

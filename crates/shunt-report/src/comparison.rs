@@ -4,7 +4,8 @@
 use super::{
     doubts,
     engine::{self, BASELINES, EngineName},
-    grid::{self, Cell, Change, FileReading},
+    files::FileReading,
+    grid::{self, Cell, Change},
     plot::{self, Bars, Plot, colour},
     reading::{self, ReadingView, RunRow, Table, distribution_plots, in_unit},
     section::{Figure, Line},

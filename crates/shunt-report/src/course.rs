@@ -2,14 +2,17 @@
 
 use super::{
     doubts, engine,
-    grid::{Cell, Change, FileReading},
+    files::FileReading,
+    grid::{Cell, Change},
     plot::{self, Plot, Reference, Series, colour},
     reading::{ReadingView, RunRow, Table, in_unit},
     section::{Figure, Line},
-    summary::RATES,
 };
 use shunt_lab::{Reading, Spread};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Units of which more is better, and which tell how fast something is.
+pub(crate) const RATES: [&str; 3] = ["pps", "bit/s", "Mbit/s"];
 
 /// A limit is drawn only if a value reaches at least this share of it; otherwise the plot would be nearly empty.
 const NEAR: f64 = 0.2;

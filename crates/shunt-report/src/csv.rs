@@ -1,7 +1,7 @@
 //! A report as CSV: one line for each run, and one for each reading that could not be measured. Doubts precede the
 //! value.
 
-use super::{doubts, files::Report};
+use super::{doubt_kind, files::Report};
 use std::io;
 
 const HEADS: [&str; 15] = [
@@ -30,7 +30,7 @@ pub(crate) fn write(report: &Report, out: &mut Vec<u8>) -> io::Result<()> {
         let complete = results.complete.to_string();
         let file = [&source.label, &source.file, &results.what, &results.began, &complete];
         for (name, reading) in &results.readings {
-            let doubts = doubts::about(results, reading).join("; ");
+            let doubts = doubt_kind::about(results, reading).join("; ");
             for (nth, run) in (1..).zip(&reading.runs) {
                 let or_empty = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
                 let details = match run.details.is_empty() {

@@ -2,14 +2,17 @@
 
 use crate::{
     Section,
-    doubts::{self, DoubtKind},
+    doubt_kind::{self, DoubtKind},
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
-use shunt_lab::{ReadError, Results};
+use shunt_lab::{ReadError, Reading, Results};
 
 /// Version of the JSON format. It rises when the meaning of a field changes.
 const VERSION: u32 = 1;
+
+/// The number of a file, the file, and a reading in it.
+pub(crate) type FileReading<'r> = (usize, &'r ResultFile, &'r Reading);
 
 /// Files of results, with their contents unchanged.
 #[derive(Debug, Serialize)]
@@ -134,7 +137,7 @@ impl ResultFile {
             return Err(format!("damaged: the reading `{name}` has no runs; measure again"));
         }
         let raw = RawValue::from_string(text).map_err(|error| ReadError::Damaged(error).to_string())?;
-        let shared_doubts = doubts::shared(&results);
+        let shared_doubts = doubt_kind::shared(&results);
         Ok(Self { label, file, raw, results, shared_doubts })
     }
 }

@@ -1,11 +1,8 @@
 //! The cells of tables with a column for each line.
 
-use super::{doubts, files::ResultFile};
-use shunt_lab::{Compared, Reading, Spread, Verdict};
+use super::{doubt_kind, doubts, files::FileReading};
+use shunt_lab::{Compared, Spread, Verdict};
 use shunt_wire::units::{change_percent, number, quantity, rounded};
-
-/// The number of a file, the file, and a reading in it.
-pub(crate) type FileReading<'r> = (usize, &'r ResultFile, &'r Reading);
 
 pub(crate) struct Cell {
     pub(crate) value: String,
@@ -57,7 +54,7 @@ impl Cell {
             several => format!("median of {several} runs"),
         };
         let mut tooltip = format!("{} {}, {runs}", reading.value, reading.unit);
-        let all_doubts = doubts::about(&source.results, reading);
+        let all_doubts = doubt_kind::about(&source.results, reading);
         all_doubts.iter().for_each(|doubt| tooltip += &format!("\ndoubt: {doubt}"));
         Self {
             value: quantity(reading.value, &reading.unit),

@@ -8,6 +8,7 @@ mod axis;
 mod comparison;
 mod course;
 mod csv;
+mod doubt_kind;
 mod doubts;
 mod engine;
 mod files;

@@ -3,7 +3,7 @@
 
 use super::{
     course::{Course, Point},
-    grid::FileReading,
+    files::FileReading,
 };
 use std::collections::{BTreeMap, BTreeSet};
 

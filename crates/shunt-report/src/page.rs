@@ -3,10 +3,11 @@
 use super::{
     comparison::{self, Engines},
     course::{self, Course, Point},
-    doubts::{self, DoubtKind},
+    doubt_kind::DoubtKind,
+    doubts,
     engine::EngineName,
+    files::FileReading,
     files::{OtherFile, Report, ResultFile},
-    grid::FileReading,
     offered::OfferedRates,
     plot::colour,
     reading::{ReadingView, Table},

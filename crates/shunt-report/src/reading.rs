@@ -2,7 +2,8 @@
 
 use super::{
     doubts,
-    grid::{Cell, FileReading, percent, range},
+    files::FileReading,
+    grid::{Cell, percent, range},
     plot::{self, Bar, Plot, Series, colour},
     section::{Figure, Line},
 };

@@ -2,15 +2,12 @@
 
 use super::{
     comparison::{Engines, Example},
-    course::{self, Course, Point},
+    course::{self, Course, Point, RATES},
     engine,
     grid::{Cell, times},
     plot::colour,
 };
 use std::collections::BTreeMap;
-
-/// Units of which more is better, and which tell how fast something is.
-pub(crate) const RATES: [&str; 3] = ["pps", "bit/s", "Mbit/s"];
 
 pub(crate) struct Card {
     pub(crate) title: String,

@@ -1,6 +1,6 @@
 //! Hardware around a port: PCIe, NUMA, caches, and CPUs that are taken.
 
-use super::system::{entries, text};
+use super::kernel_files::{entries, text};
 use serde::{Deserialize, Serialize};
 use std::{fs, path::Path};
 

@@ -1,6 +1,9 @@
 //! The input of the rules: a port, and the machine around it.
 
-use super::{CopyRate, Hardware};
+use super::{
+    CopyRate, Hardware,
+    kernel_files::{entries, text},
+};
 use crate::link::{Link, Rate};
 use serde::{Deserialize, Serialize};
 use shunt_lab::Doubt;
@@ -169,15 +172,4 @@ impl System {
     pub(super) fn line_pps(&self) -> Option<f64> {
         Some(self.link.nic.speed_mbps? as f64 * 1e6 / (84.0 * 8.0))
     }
-}
-
-pub(super) fn entries(directory: &Path) -> Vec<String> {
-    let all = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut names: Vec<String> = all.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort_unstable();
-    names
-}
-
-pub(super) fn text(directory: &Path, file: &str) -> Option<String> {
-    Some(fs::read_to_string(directory.join(file)).ok()?.trim().to_owned())
 }

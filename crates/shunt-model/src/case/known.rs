@@ -3,7 +3,7 @@
 //! An unknown cost has the value 0 in its field and its name in [`Case::unknown`], so that no prediction takes the 0
 //! for a fact.
 
-use super::{Case, Direction, Impossible, Interrupt, Path, Protocol, Receive, parse_number};
+use super::{Case, Direction, Impossible, Interrupt, Path, Protocol, Receive, number::parse_number};
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 

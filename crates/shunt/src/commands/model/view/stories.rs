@@ -63,11 +63,11 @@ fn skill_rows(skills: &[Skill]) -> Vec<Vec<String>> {
     ];
     let row = |skill: &Skill| {
         let errors = [skill.model, skill.nothing_changes, skill.nearest, skill.neighbours].map(error);
-        let works = match (skill.works(), skill.steady) {
-            (Some(true), Some(true)) => "better than each",
-            (Some(true), _) => "decided by one figure",
-            (Some(false), _) => "none",
-            (None, _) => "not tested",
+        let works = match skill.is_better() {
+            Some(true) if skill.works() => "better than each",
+            Some(true) => "decided by one figure",
+            Some(false) => "none",
+            None => "not tested",
         };
         let counts = [skill.fitted, skill.held_out, skill.informative].map(|count| count.to_string());
         [vec![skill.quantity.clone()], counts.to_vec(), errors.to_vec(), vec![works.to_owned()]].concat()
