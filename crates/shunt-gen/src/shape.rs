@@ -3,7 +3,7 @@
 use crate::{Addresses, FLOWS_MAX, Ports, STAMP_BYTES, Sizes, Wrong};
 use shunt_wire::{
     Checksum, Mac, Packet, Tag,
-    line::{Encapsulation, FCS_BYTES, IpVersion, L4},
+    line::{Encapsulation, FCS_BYTES, IpVersion, L4, MIN_FRAME_BYTES},
 };
 use std::net::SocketAddr;
 
@@ -183,12 +183,23 @@ impl Shape {
         })
     }
 
-    fn check_room(&self) -> Result<(), Wrong> {
-        let encapsulation = self.encapsulation();
-        let wrong = |why: &dyn std::fmt::Display| Wrong::because(why.to_string());
+    /// Size with FCS of the smallest frame that has room for headers and stamp.
+    ///
+    /// # Errors
+    /// Fails if the headers do not fit each other.
+    pub fn least_frame_bytes(&self) -> Result<u32, Wrong> {
         // Find the size of the headers with a frame that certainly fits.
-        let roomy = encapsulation.in_frame(256).map_err(|e| wrong(&e))?;
-        let least = roomy.frame - roomy.l4_payload + STAMP_BYTES;
+        let roomy = self.encapsulation().in_frame(256).map_err(|why| Wrong::because(why.to_string()))?;
+        Ok((roomy.frame - roomy.l4_payload + STAMP_BYTES).max(MIN_FRAME_BYTES))
+    }
+
+    /// Checks that the smallest frame has room for headers and stamp.
+    ///
+    /// # Errors
+    /// Fails if it has not; the error has the least size.
+    pub fn check_room(&self) -> Result<(), Wrong> {
+        let encapsulation = self.encapsulation();
+        let least = self.least_frame_bytes()?;
         let smallest = self.sizes.smallest();
         if smallest < least {
             return Err(Wrong::because(format!(
@@ -266,6 +277,7 @@ mod tests {
             (90, Shape { tcp: Some(Tcp::ACK), ..shape6("90") }),
         ] {
             let name = shape.encapsulation();
+            assert_eq!(shape.least_frame_bytes().unwrap() as usize, least, "{name}");
             let traffic = shape.clone().traffic(Mac::default(), Mac::default()).unwrap();
             assert_eq!(traffic.largest_frame().to_bytes().len(), least - 4, "{name}");
             if least > 64 {

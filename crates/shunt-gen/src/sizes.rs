@@ -59,6 +59,15 @@ impl Sizes {
         Ok(Self { round, mix })
     }
 
+    /// The simple IMIX: 7 frames of 64 bytes, 4 of 570, 1 of 1518. Where headers need more than 64 bytes, the small
+    /// frames have `least` bytes.
+    ///
+    /// # Errors
+    /// Fails if `least` is not an Ethernet frame's size.
+    pub fn imix(least: u32) -> Result<Self, Wrong> {
+        Self::mixed(&[(least.max(64), 7), (570, 4), (1518, 1)])
+    }
+
     /// The sizes of one round.
     pub fn round(&self) -> &[u16] {
         &self.round
@@ -90,7 +99,7 @@ impl FromStr for Sizes {
 
     fn from_str(text: &str) -> Result<Self, Wrong> {
         if text == "imix" {
-            return Self::mixed(&[(64, 7), (570, 4), (1518, 1)]);
+            return Self::imix(64);
         }
         let wrong = || {
             Wrong::because(format!("`{text}` is not a frame size: expected 64, imix, or 64:7,570:4,1518:1"))
@@ -125,6 +134,7 @@ mod tests {
         // 7 x 64 + 4 x 570 + 1518 = 4246.
         assert_eq!(imix.mean_bytes(), 4246.0 / 12.0);
         assert_eq!(imix.to_string(), "64:7,570:4,1518:1");
+        assert_eq!(Sizes::imix(78).unwrap().to_string(), "78:7,570:4,1518:1");
         let csit: Sizes = "64:28,570:16,1518:4".parse().unwrap();
         assert_eq!((csit.round().len(), csit.mean_bytes()), (48, 4246.0 / 12.0));
         let count = |size| csit.round().iter().filter(|bytes| **bytes == size).count();
