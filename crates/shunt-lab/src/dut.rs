@@ -4,7 +4,7 @@ use crate::{
     Conditions, Position, ResultsFile, Run,
     counters::Snapshot,
     load::Load,
-    traffic::{Directed, Error, Session},
+    traffic::{Directed, Error, Session, Variant},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -131,21 +131,23 @@ pub(crate) fn conditions(dut: &Option<Dut>) -> Option<Box<Conditions>> {
     dut.as_ref().map(|dut| Box::new(dut.about().conditions.clone()))
 }
 
-/// Adds the DUT's load, if known, to the file of results. `along` is the position in a series: quantity, unit, value.
+/// Adds the DUT's load, if known, at some point and with a variant of the traffic, to the file of results. `along` is
+/// the position in a series: quantity, unit, value.
 pub(crate) fn save(
     file: &mut ResultsFile,
-    when: &str,
+    (when, variant): (&str, &Variant),
     load: Option<&Load>,
     along: Option<(&str, &str, f64)>,
 ) -> io::Result<()> {
     let Some(load) = load else { return Ok(()) };
-    let name = format!("load of the DUT {when}");
+    let name = variant.name(&format!("load of the DUT {when}"));
     let cpus: BTreeMap<String, f64> =
         load.cpus.iter().map(|cpu| (format!("cpu{}", cpu.cpu), cpu.load_percent)).collect();
     let details = json!({"cpus": cpus, "seconds": load.seconds}).as_object().cloned().unwrap_or_default();
     file.add(&name, "%", Run { value: load.load_percent, at: None, details })?;
     if let Some((along, unit, value)) = along {
-        let [of, line, along, unit] = ["load", "DUT", along, unit].map(str::to_owned);
+        let [line, along, unit] = ["DUT", along, unit].map(str::to_owned);
+        let of = variant.name("load");
         file.set_position(&name, Position { of, line, along, unit, value });
     }
     load.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));

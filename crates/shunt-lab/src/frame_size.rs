@@ -4,13 +4,13 @@
 mod effect;
 
 use crate::{
-    Doubt, Labels, Limit, Measured, PathLabel, Position, Progress, Protocol, Reading, Results, ResultsFile,
-    Run, Spread,
+    Doubt, Labels, Limit, Measured, PathLabel, Position, Progress, Reading, Results, ResultsFile, Run,
+    Spread,
     dut::{self, Dut},
     load::Load,
     statistics::median,
     throughput::{Engine, RunningShunt, take_part},
-    traffic::{Directed, Error, Figures, Session, Testbed, TrafficSpec, session},
+    traffic::{Directed, Error, Figures, Session, Testbed, TrafficSpec, Variant, session},
 };
 pub use effect::{Cost, Effect};
 use serde::{Deserialize, Serialize};
@@ -64,6 +64,9 @@ pub struct FrameSizePlan {
 pub struct Report {
     /// Reasons why the figures may be wrong.
     pub doubts: Vec<Doubt>,
+    /// How the traffic differs from one flow of IPv4 without NAT.
+    #[serde(default, skip_serializing_if = "Variant::is_empty")]
+    pub variant: Variant,
     /// Speed of the line in bit/s, above which nothing was offered; None if unknown.
     pub speed_bps: Option<u64>,
     /// Duration of each trial in seconds.
@@ -118,6 +121,8 @@ pub struct Gain {
 struct Series {
     router: String,
     frame_bytes: u32,
+    variant: Variant,
+    labels: Labels,
     runs: Vec<Figures>,
     generator_pps: Option<f64>,
     dut_loads: Vec<Load>,
@@ -173,7 +178,7 @@ impl FrameSizePlan {
         })?;
         let mut report = self.report(&all, speed, line, file.results().clone());
         for Point { router, frame_bytes, forwarded_pps, .. } in &report.points {
-            let name = format!("{router} {frame_bytes}");
+            let name = report.variant.name(&format!("{router} {frame_bytes}"));
             forwarded_pps.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));
         }
         let stopped = stop.load(Ordering::Relaxed);
@@ -214,10 +219,22 @@ impl FrameSizePlan {
         Ok(most)
     }
 
+    /// The packets before each trial.
+    pub fn warm_up(&self) -> Schedule {
+        self.spec.warm_up_for_all(WARM_UP)
+    }
+
     fn series(&self) -> Vec<Series> {
         let of = |router: &String, frame_bytes| Series {
             router: router.clone(),
             frame_bytes,
+            variant: self.spec.variant(),
+            labels: Labels {
+                quantity: Some(Measured::Received),
+                engine: PathLabel::from_name(router),
+                frame_bytes: Some(frame_bytes),
+                ..self.spec.labels(&self.testbed)
+            },
             runs: Vec::new(),
             generator_pps: None,
             dut_loads: Vec::new(),
@@ -243,7 +260,7 @@ impl FrameSizePlan {
         schedule: &Schedule,
     ) -> Result<(Vec<Directed>, Option<Load>), Error> {
         session.resize(sizes)?;
-        session.run(&WARM_UP)?;
+        session.run(&self.warm_up())?;
         dut::run(session, schedule, &self.dut, || Ok(()))
     }
 
@@ -284,7 +301,8 @@ impl FrameSizePlan {
         };
         let effects = self.engines.iter().filter_map(of).collect();
         let speed_bps = speed.map(LinkSpeed::bits_per_second);
-        Report { doubts, speed_bps, trial_s, points, effects, results }
+        let variant = self.spec.variant();
+        Report { doubts, variant, speed_bps, trial_s, points, effects, results }
     }
 }
 
@@ -310,7 +328,7 @@ impl Series {
     }
 
     fn name(&self) -> String {
-        format!("{} {}", self.router, self.frame_bytes)
+        self.variant.name(&format!("{} {}", self.router, self.frame_bytes))
     }
 
     /// Saves the last run.
@@ -319,26 +337,19 @@ impl Series {
         file.add(&self.name(), "pps", run(figures))?;
         limit.into_iter().for_each(|limit| file.set_limit(&self.name(), limit));
         let position = Position {
-            of: "forwarded".to_owned(),
+            of: self.variant.name("forwarded"),
             line: self.router.clone(),
             along: "frame size".to_owned(),
             unit: "bytes".to_owned(),
             value: f64::from(self.frame_bytes),
         };
         file.set_position(&self.name(), position);
-        let labels = Labels {
-            quantity: Some(Measured::Received),
-            engine: PathLabel::from_name(&self.router),
-            protocol: Some(Protocol::Udp),
-            frame_bytes: Some(self.frame_bytes),
-            ..Labels::default()
-        };
-        file.set_labels(&self.name(), labels);
+        file.set_labels(&self.name(), self.labels);
         let (when, along) = (
             format!("with {} bytes", self.frame_bytes),
             ("frame size", "bytes", f64::from(self.frame_bytes)),
         );
-        dut::save(file, &when, self.dut_loads.last(), Some(along))
+        dut::save(file, (&when, &self.variant), self.dut_loads.last(), Some(along))
     }
 
     fn point(&self, limit: Option<Limit>) -> Option<Point> {

@@ -36,6 +36,9 @@ pub struct Labels {
     /// Bytes of each frame with FCS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame_bytes: Option<u32>,
+    /// Number of flows in each direction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flows: Option<u32>,
     /// The offered rate in bit/s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<f64>,

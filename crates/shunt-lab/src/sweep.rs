@@ -3,12 +3,12 @@
 mod knee;
 
 use crate::{
-    Doubt, Labels, Measured, Position, Progress, Protocol, Results, ResultsFile, Run,
+    Doubt, Labels, Measured, Position, Progress, Results, ResultsFile, Run,
     counters::{self, Change, Device, Snapshot},
     dut::{self, Dut},
     load::Load,
     throughput::{Engine, RunningShunt, take_part},
-    traffic::{Directed, Error, Testbed, TrafficSpec, session},
+    traffic::{Directed, Error, Testbed, TrafficSpec, Variant, session},
 };
 
 pub use knee::{Beyond, Knee, Suspect};
@@ -51,6 +51,9 @@ pub struct SweepPlan {
 pub struct Report {
     /// Reasons why the figures may be wrong.
     pub doubts: Vec<Doubt>,
+    /// How the traffic differs from one flow of IPv4 without NAT.
+    #[serde(default, skip_serializing_if = "Variant::is_empty")]
+    pub variant: Variant,
     /// Duration of each step in seconds.
     pub step_s: f64,
     /// The steps, in rising order of the rate.
@@ -103,7 +106,7 @@ impl SweepPlan {
             let up = RunningShunt::beside(session, self.engine.as_ref())?;
             let mut devices = session.devices();
             devices.extend(self.watched.iter().map(|name| Device::here(name)));
-            session.run(&WARM_UP)?;
+            session.run(&self.spec.warm_up_for_all(WARM_UP))?;
             let snapshot = || Snapshot::read(&devices).with(&self.dut);
             for (done, (rate, schedule)) in (0..).zip(&schedules) {
                 show(Progress {
@@ -118,7 +121,7 @@ impl SweepPlan {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                save(&mut file, *rate, &directed, load.as_ref())?;
+                self.save(&mut file, *rate, &directed, load.as_ref())?;
                 file.save()?;
                 ends.push(snapshots.len());
                 snapshots.push(snapshot()?);
@@ -147,6 +150,61 @@ impl SweepPlan {
         self.rates_bps.iter().map(of).collect()
     }
 
+    fn save(
+        &self,
+        file: &mut ResultsFile,
+        rate: u64,
+        directed: &[Directed],
+        load: Option<&Load>,
+    ) -> std::io::Result<()> {
+        let variant = self.spec.variant();
+        let of_step = Labels { rate_bps: Some(rate as f64), ..self.spec.labels(&self.testbed) };
+        for one in directed {
+            let figures = &one.figures;
+            let details = json!({
+                "achieved_bps": figures.achieved_l2_bps, "sent": figures.sent, "received": figures.received,
+                "lost": figures.lost, "seconds": figures.seconds,
+            });
+            let details = details.as_object().cloned().unwrap_or_default();
+            let line = format!("{} to {}", one.from, one.to);
+            let at = format!("at {}", Rate::L2(rate as f64));
+            let mut add = |quantity, of: &str, name: String, unit: &str, run: Run| {
+                let name = variant.name(&name);
+                file.add(&name, unit, run)?;
+                let position = Position {
+                    of: variant.name(of),
+                    line: line.clone(),
+                    along: "offered rate".to_owned(),
+                    unit: "bit/s".to_owned(),
+                    value: rate as f64,
+                };
+                file.set_position(&name, position);
+                file.set_labels(&name, Labels { quantity: Some(quantity), ..of_step });
+                one.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));
+                Ok::<_, std::io::Error>(name)
+            };
+            let received = Run { value: figures.received_pps(), at: None, details };
+            let received = add(Measured::Received, "received", format!("{line} {at}"), "pps", received)?;
+            add(
+                Measured::Loss,
+                "loss",
+                format!("{line} loss {at}"),
+                "%",
+                Run::from(figures.loss_ratio * 100.0),
+            )?;
+            add(
+                Measured::Jitter,
+                "jitter",
+                format!("{line} jitter {at}"),
+                "us",
+                Run::from(figures.jitter_us),
+            )?;
+            one.limit.iter().for_each(|limit| file.set_limit(&received, limit.clone()));
+        }
+        let along = ("offered rate", "bit/s", rate as f64);
+        dut::save(file, (&format!("at {}", Rate::L2(rate as f64)), &variant), load, Some(along))
+    }
+
     fn report(&self, steps: Vec<Ran>, changes: Vec<Vec<Change>>, results: Results) -> Report {
         let mut doubts = results.conditions.doubts();
         let step_s = self.step.as_secs_f64();
@@ -161,7 +219,7 @@ impl SweepPlan {
             .map(|((rate, ran), changes)| Step::new(*rate, ran, changes))
             .collect();
         let knees = Knee::find_all(&steps);
-        Report { doubts, step_s, steps, knees, results }
+        Report { doubts, variant: self.spec.variant(), step_s, steps, knees, results }
     }
 }
 
@@ -176,52 +234,6 @@ impl Step {
         directions.iter().flat_map(|one| one.doubts.clone()).for_each(|doubt| doubt.add_to(&mut doubts));
         Self { offered_bps, doubts, directions, dut_load, changes }
     }
-}
-
-fn save(
-    file: &mut ResultsFile,
-    rate: u64,
-    directed: &[Directed],
-    load: Option<&Load>,
-) -> std::io::Result<()> {
-    for one in directed {
-        let figures = &one.figures;
-        let details = json!({
-            "achieved_bps": figures.achieved_l2_bps, "sent": figures.sent, "received": figures.received,
-            "lost": figures.lost, "seconds": figures.seconds,
-        });
-        let details = details.as_object().cloned().unwrap_or_default();
-        let line = format!("{} to {}", one.from, one.to);
-        let at = format!("at {}", Rate::L2(rate as f64));
-        let mut add = |quantity, of: &str, name: String, unit: &str, run: Run| {
-            file.add(&name, unit, run)?;
-            let position = Position {
-                of: of.to_owned(),
-                line: line.clone(),
-                along: "offered rate".to_owned(),
-                unit: "bit/s".to_owned(),
-                value: rate as f64,
-            };
-            file.set_position(&name, position);
-            let rate_bps = Some(rate as f64);
-            let labels = Labels {
-                quantity: Some(quantity),
-                protocol: Some(Protocol::Udp),
-                rate_bps,
-                ..Labels::default()
-            };
-            file.set_labels(&name, labels);
-            one.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));
-            Ok::<_, std::io::Error>(name)
-        };
-        let received = Run { value: figures.received_pps(), at: None, details };
-        let received = add(Measured::Received, "received", format!("{line} {at}"), "pps", received)?;
-        add(Measured::Loss, "loss", format!("{line} loss {at}"), "%", Run::from(figures.loss_ratio * 100.0))?;
-        add(Measured::Jitter, "jitter", format!("{line} jitter {at}"), "us", Run::from(figures.jitter_us))?;
-        one.limit.iter().for_each(|limit| file.set_limit(&received, limit.clone()));
-    }
-    let along = ("offered rate", "bit/s", rate as f64);
-    dut::save(file, &format!("at {}", Rate::L2(rate as f64)), load, Some(along))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::{
         BinarySearch, Goal, GoalResult, Irregular, MlrSearch, Outcome, Range, Search, Trial, Wrong, run,
         simulated::{Behaviour, Router},
     },
-    traffic::LatencyUs,
+    traffic::{LatencyUs, Variant},
 };
 pub use generated::{Engine, Generated};
 pub(crate) use generated::{RULESET, RunningShunt, take_part, unless_stopped};
@@ -36,6 +36,10 @@ pub trait Device {
     /// The unit of its rates.
     fn counted(&self) -> Counted {
         Counted::Frames
+    }
+    /// How the traffic through it differs from one flow of IPv4 without NAT.
+    fn variant(&self) -> Variant {
+        Variant::default()
     }
     /// Doubts about its figures.
     fn doubts(&self) -> Vec<Doubt>;
@@ -150,6 +154,9 @@ pub struct Searched {
     pub counted: Counted,
     /// Name of the router.
     pub device: String,
+    /// How the traffic differs from one flow of IPv4 without NAT.
+    #[serde(skip_serializing_if = "Variant::is_empty")]
+    pub variant: Variant,
     /// Number of this search of the router, from 1.
     pub run: u32,
     /// Number of trials without the warm-up.
@@ -259,8 +266,8 @@ impl ThroughputPlan {
     }
 
     fn search_one<D: Device>(&self, device: &mut D, nth: u32) -> Result<Searched, D::Error> {
-        let (counted, name) = (device.counted(), device.name().to_owned());
-        let mut searched = Searched { counted, device: name, run: nth, ..Searched::default() };
+        let (counted, variant, name) = (device.counted(), device.variant(), device.name().to_owned());
+        let mut searched = Searched { counted, device: name, variant, run: nth, ..Searched::default() };
         device.serve(&mut |measure| self.search_with(measure, &mut searched))?;
         let mut doubts = device.doubts();
         doubts.append(&mut searched.doubts);
@@ -339,12 +346,13 @@ fn limited_by_generator(result: &GoalResult, trials: &[(Trial, Outcome)]) -> boo
 }
 
 fn save(file: &mut ResultsFile, searched: &Searched) -> io::Result<()> {
+    let variant = &searched.variant;
     for result in &searched.results {
         let (prefix, unit) = match searched.counted {
             Counted::Frames => ("", "pps"),
             Counted::Connections => ("connections ", "1/s"),
         };
-        let name = format!("{prefix}{} {}", result.goal.name(), searched.device);
+        let name = variant.name(&format!("{prefix}{} {}", result.goal.name(), searched.device));
         match (result.throughput_pps, result.irregular) {
             (Some(value), irregular) => {
                 let details = json!({
@@ -365,10 +373,10 @@ fn save(file: &mut ResultsFile, searched: &Searched) -> io::Result<()> {
     }
     for at in &searched.latency {
         let when = format!("at {} % {}", at.percent, searched.device);
-        dut::save(file, &when, at.dut_load.as_ref(), None)?;
+        dut::save(file, (&when, variant), at.dut_load.as_ref(), None)?;
         let Some(latency) = at.latency_us else { continue };
         for (quantile, value) in [("p50", latency.p50), ("p99", latency.p99)] {
-            let name = format!("latency {quantile} {when}");
+            let name = variant.name(&format!("latency {quantile} {when}"));
             file.add(&name, "us", value)?;
             searched.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));
         }

@@ -13,13 +13,16 @@ mod session;
 mod station;
 mod stream;
 mod testbed;
+mod variant;
 
 pub use figures::{Directed, Figures, Floor, LatencyUs, Recorded, Report};
 pub use record::PcapOut;
 pub use replay::Replay;
 pub use sender::{SendMethod, SendMethodChoice};
 pub use session::{Session, session};
+pub(crate) use testbed::MASQUERADE;
 pub use testbed::{Nics, Testbed};
+pub use variant::Variant;
 
 use crate::{Conditions, Results};
 use shunt_api::Failure;
@@ -61,6 +64,8 @@ pub struct TrafficSpec {
     pub replay: Option<Replay>,
     /// Whether the second port sends each packet back, so that the first port receives.
     pub answered: bool,
+    /// Whether a router of our own masquerades traffic to the WAN; the second port then sends to the router's address.
+    pub nat: bool,
     /// The file to record received packets in; None records nothing.
     pub pcap_out: Option<PcapOut>,
 }
@@ -143,6 +148,7 @@ impl TrafficSpec {
             floor: false,
             replay: None,
             answered: false,
+            nat: false,
             pcap_out: None,
         }
     }

@@ -20,3 +20,4 @@ mod receiver;
 mod sizes;
 mod sweep;
 mod trace;
+mod variants;

@@ -62,6 +62,7 @@ impl Cell {
             direction: Some(self.direction),
             way: is_of_one_way.then_some(way),
             frame_bytes: self.sizes().map(|sizes| sizes.frame),
+            flows: None,
             rate_bps: self.rate_bps.map(|rate| rate as f64),
         }
     }

@@ -5,7 +5,7 @@ use super::{Cell, Column, DevicePair};
 use crate::{
     net::{Borrowed, Host, NetNs, Segment, Topology},
     throughput::{RULESET, RunningShunt},
-    traffic::Error,
+    traffic::{Error, MASQUERADE},
 };
 use shunt_wire::Tag;
 use std::{
@@ -17,9 +17,6 @@ use std::{
 const VLANS: &[Tag] = &[Tag::vlan(5)];
 /// Accepts tagged traffic as untagged traffic is accepted.
 const TAGGED_TOO: &str = "add rule inet filter forward iifname \"r0.5\" ct state new accept";
-/// Masquerade in both families.
-const MASQUERADE: &str = "table inet nat { chain postrouting { type nat hook postrouting priority srcnat; \
-    oifname \"r1\" masquerade; }; }";
 
 /// The two devices around a router, while they are in namespaces of our own.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use crate::{
     dut::{self, Dut},
     net::NetNs,
     search::{Outcome, Trial},
-    traffic::{Directed, Error, Figures, Session, Testbed, TrafficSpec, session},
+    traffic::{Directed, Error, Figures, Session, Testbed, TrafficSpec, Variant, session},
 };
 use shunt_api::{Instance, PacketTotals, RUNTIME_DIR_VARIABLE, Status, runtime_dir};
 use shunt_gen::Schedule;
@@ -107,6 +107,10 @@ impl Device for Generated {
 
     fn counted(&self) -> Counted {
         if self.spec.answered { Counted::Connections } else { Counted::Frames }
+    }
+
+    fn variant(&self) -> Variant {
+        self.spec.variant()
     }
 
     fn limit(&self) -> Option<Limit> {

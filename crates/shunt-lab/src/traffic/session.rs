@@ -18,7 +18,7 @@ use crate::{
     labels::FlowDirection,
     net::{NetNs, Segment},
 };
-use shunt_gen::{Round, Schedule, Shape, Sizes};
+use shunt_gen::{Addresses, Round, Schedule, Shape, Sizes};
 use shunt_traffic::{Arrival, TrafficEnds};
 use shunt_wire::line::LinkSpeed;
 use std::{
@@ -30,6 +30,9 @@ use std::{
 
 /// Number of labels. Each run has another label, so that a late frame of one run does not count for the next.
 const LABELS: u8 = 0x3f;
+/// Rate at which translated connections are opened, and number of packets of each.
+const OPENING_PPS: f64 = 20_000.0;
+const OPENING_PACKETS: u64 = 2;
 
 /// A test bed whose streams are ready to run.
 pub struct Session<'n> {
@@ -39,6 +42,8 @@ pub struct Session<'n> {
     sizes: Sizes,
     spec: &'n TrafficSpec,
     router: Option<&'n NetNs>,
+    /// The address to which the second port sends, if it is that of a masquerading router.
+    translated: Option<Addresses>,
     nics: Vec<Nic>,
     /// Speed of the slower line.
     speed: Option<LinkSpeed>,
@@ -66,7 +71,8 @@ pub fn session<R, E: From<Error>>(
     let responders = responders.map(|(station, addresses)| Responder::for_station(station, addresses));
     let responders: Vec<Responder> =
         responders.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
-    let streams = streams(&near, &far, &spec.shape, spec, round)?;
+    let translated = network.translated(spec);
+    let streams = streams([&near, &far], &spec.shape, spec, translated, round)?;
     let nics = [&near, &far].map(|station| station.within(|| Nic::read(&station.ifname))).to_vec();
     let speed = testbed.line_speed(spec.speed, &nics);
     let mut session = Session {
@@ -76,6 +82,7 @@ pub fn session<R, E: From<Error>>(
         sizes: spec.shape.sizes.clone(),
         spec,
         router: network.router(),
+        translated,
         nics,
         speed,
         stop,
@@ -88,6 +95,9 @@ pub fn session<R, E: From<Error>>(
         responders.iter().for_each(|responder| {
             scope.spawn(|| responder.serve(&over));
         });
+        if spec.nat && spec.both {
+            session.open_connections()?;
+        }
         work(&mut session)
     })
 }
@@ -102,10 +112,10 @@ impl Drop for Over<'_> {
 }
 
 fn streams<'n>(
-    near: &Station<'n>,
-    far: &Station<'n>,
+    [near, far]: [&Station<'n>; 2],
     shape: &Shape,
     spec: &TrafficSpec,
+    translated: Option<Addresses>,
     round: Option<Round>,
 ) -> Result<Vec<Stream<'n>>, Error> {
     if spec.answered {
@@ -118,7 +128,9 @@ fn streams<'n>(
     };
     let mut streams = vec![Stream::new(near, far, forward, spec.method, hand_on)?];
     if spec.both {
-        streams.push(Stream::new(far, near, Frames::Made(shape.clone().reversed()), spec.method, false)?);
+        let mut back = shape.clone().reversed();
+        back.destination = translated.unwrap_or(back.destination);
+        streams.push(Stream::new(far, near, Frames::Made(back), spec.method, false)?);
     }
     Ok(streams)
 }
@@ -135,6 +147,13 @@ impl<'n> Session<'n> {
     /// Fails if the operating system returns an error.
     pub fn run(&mut self, schedule: &Schedule) -> Result<Vec<Directed>, Error> {
         self.run_some(schedule, 0..self.streams.len())
+    }
+
+    /// Opens all connections from the LAN, so that packets from the WAN are answers.
+    fn open_connections(&mut self) -> Result<(), Error> {
+        let packets = Some(u64::from(self.spec.flows()) * OPENING_PACKETS);
+        let once = Schedule { pps: Some(OPENING_PPS), burst: 1, packets, duration: None };
+        self.run_one_way(FlowDirection::Forward, &once).map(drop)
     }
 
     /// As [`Session::run`], in one of two directions.
@@ -218,7 +237,7 @@ impl<'n> Session<'n> {
         let shape = Shape { sizes: sizes.clone(), ..self.spec.shape.clone() };
         // A device takes the receiver of one stream only, so remove the old streams first.
         self.streams.clear();
-        self.streams = streams(&self.near, &self.far, &shape, self.spec, None)?;
+        self.streams = streams([&self.near, &self.far], &shape, self.spec, self.translated, None)?;
         Ok(())
     }
 
@@ -229,7 +248,7 @@ impl<'n> Session<'n> {
     pub(crate) fn set_flows(&mut self, flows: u32) -> Result<(), Error> {
         let shape = Shape { flows: Some(flows), sizes: self.sizes.clone(), ..self.spec.shape.clone() };
         self.streams.clear();
-        self.streams = streams(&self.near, &self.far, &shape, self.spec, None)?;
+        self.streams = streams([&self.near, &self.far], &shape, self.spec, self.translated, None)?;
         Ok(())
     }
 

@@ -5,10 +5,19 @@ use crate::{
     Nic,
     net::{NetNs, Segment, Topology},
 };
+use shunt_gen::Addresses;
 use shunt_wire::{Mac, line::LinkSpeed};
 use std::net::IpAddr;
 
 const DEFAULT_MTU: u32 = 1500;
+/// Masquerade of traffic to the WAN, in both families.
+pub(crate) const MASQUERADE: &str = "table inet nat { chain postrouting { type nat hook postrouting priority srcnat; \
+    oifname \"r1\" masquerade; }; }";
+/// Keeps packets to the address of a masquerading router from taking the ports of connections that are not yet open.
+const ANSWERS_ONLY: &str = "table inet answers { chain input { type filter hook input priority filter; \
+    iifname \"r1\" meta l4proto udp ct state new drop; }; }";
+/// Timeout of translated connections, longer than any measurement.
+const TIMEOUT_S: u32 = 86_400;
 
 /// The device under test and the devices around it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +80,9 @@ impl Testbed {
                 nics.router().try_run(&format!("ip link set {} mtu {mtu}", host.port))?;
             }
         }
+        if spec.nat {
+            masquerade(nics.router())?;
+        }
         Ok(Network::Own(Box::new(nics)))
     }
 }
@@ -81,6 +93,18 @@ impl Network {
         match self {
             Self::Own(topology) => Some(topology.router()),
             Self::Here(_) => None,
+        }
+    }
+
+    /// The address to which the second port sends, if it is that of a masquerading router.
+    pub(super) fn translated(&self, spec: &TrafficSpec) -> Option<Addresses> {
+        match self {
+            Self::Own(topology) if spec.nat => {
+                let wan = topology.wan();
+                let own: IpAddr = if spec.is_ipv4() { wan.gateway_v4.into() } else { wan.gateway_v6.into() };
+                Some(Addresses::one(own))
+            }
+            _ => None,
         }
     }
 
@@ -112,6 +136,16 @@ impl Network {
             }
         }
     }
+}
+
+fn masquerade(router: &NetNs) -> Result<(), Error> {
+    for rules in [MASQUERADE, ANSWERS_ONLY] {
+        router.try_run(&format!("nft '{rules}'"))?;
+    }
+    for timeout in ["udp_timeout", "udp_timeout_stream"] {
+        router.try_sysctl(&format!("netfilter/nf_conntrack_{timeout}"), TIMEOUT_S)?;
+    }
+    Ok(())
 }
 
 /// Size of the largest L3 packet.

@@ -9,6 +9,7 @@ mod ndr;
 mod size;
 mod sweep;
 mod testbed;
+mod traffic;
 
 use crate::{
     command::{Command, Context},

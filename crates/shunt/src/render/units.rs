@@ -5,7 +5,7 @@ pub(crate) use shunt_wire::units::{
     time, unsigned_zero,
 };
 
-use shunt_lab::{Spread, SpreadKind, statistics::share_interval};
+use shunt_lab::{Spread, SpreadKind, statistics::share_interval, traffic::Variant};
 
 /// The share of the line, or `-` if its speed is not known.
 pub(crate) fn line_share(share: Option<f64>) -> String {
@@ -15,6 +15,11 @@ pub(crate) fn line_share(share: Option<f64>) -> String {
 /// A CPU load, or `-` if it was not measured.
 pub(crate) fn load(percent: Option<f64>) -> String {
     percent.map_or("-".to_owned(), |percent| format!("{} %", rounded(percent)))
+}
+
+/// A sentence about the traffic, after a space; empty for one flow of IPv4 without NAT.
+pub(crate) fn variant(variant: Option<&Variant>) -> String {
+    variant.filter(|variant| !variant.is_empty()).map_or(String::new(), |it| format!(" Traffic: {it}."))
 }
 
 /// The bounds of a value, with their meaning: `95 %: 1.2 to 1.3`, or `range: 1.2 to 1.3`.

@@ -4,8 +4,8 @@ mod args;
 pub(crate) mod view;
 
 use super::{
-    ndr::conntrack_max,
-    testbed::{self, TRIAL_OVERHEAD, udp_traffic},
+    testbed::{self, TRIAL_OVERHEAD},
+    traffic::{conntrack_max, udp_traffic},
 };
 use crate::{
     commands::measure::{MeasureContext, Measurement, begin},
@@ -19,6 +19,7 @@ use shunt_lab::{
     nat::{CapacitySearch, Effort, NatMetric, NatPlan},
     search::Range,
 };
+use shunt_wire::line::IpVersion;
 use std::{path::PathBuf, time::Duration};
 
 /// Numbers of connections, and of sessions.
@@ -74,7 +75,7 @@ impl NatBench {
         let capacity = CapacitySearch { min, max, hint, width: WIDTH, held: None, failed: None };
         let range = Range { min_pps: typed.min_load, max_pps: typed.max_load };
         check_rates(typed)?;
-        let mut spec = udp_traffic(typed.testbed.speed, true, typed.size.clone());
+        let mut spec = udp_traffic(IpVersion::V4, typed.testbed.speed, true, typed.size.clone());
         spec.shape.listed = true;
         spec.shape.flows = Some(1);
         let plan = NatPlan {

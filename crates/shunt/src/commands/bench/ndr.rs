@@ -4,7 +4,7 @@ mod args;
 mod connections;
 pub(crate) mod view;
 
-use super::testbed::{self, Engines, udp_traffic};
+use super::testbed::{self, Engines};
 use crate::{
     commands::measure::{MeasureContext, Measurement, begin, begin_simulated},
     failure::{traffic_failed, usage},
@@ -12,7 +12,6 @@ use crate::{
 };
 pub(super) use args::NdrArgs;
 use args::NdrTarget;
-pub(super) use connections::conntrack_max;
 use shunt_api::Failure;
 use shunt_lab::{
     Conditions,
@@ -182,7 +181,7 @@ impl Method {
 }
 
 fn real_routers(typed: &NdrArgs, max_pps: Option<f64>, trial_s: f64) -> anyhow::Result<Routers> {
-    let mut spec = udp_traffic(typed.testbed.speed, typed.both, typed.size.clone());
+    let mut spec = typed.udp.traffic(&typed.testbed, typed.both, typed.size.as_ref())?;
     if matches!(typed.what, NdrTarget::Connections | NdrTarget::TcpConnections) {
         connections::one_connection_per_packet(&mut spec, typed, max_pps.unwrap_or_default() * trial_s)?;
     }

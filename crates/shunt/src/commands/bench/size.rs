@@ -2,7 +2,10 @@
 
 pub(crate) mod view;
 
-use super::testbed::{self, ENGINES, TRIAL_OVERHEAD, TestbedArgs, udp_traffic};
+use super::{
+    testbed::{self, ENGINES, TRIAL_OVERHEAD, TestbedArgs},
+    traffic::{FrameSizes, UdpArgs},
+};
 use crate::{
     commands::{
         arguments::{duration, frame_bytes},
@@ -21,10 +24,12 @@ use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Args)]
 pub(crate) struct SizeArgs {
-    /// Frame sizes with FCS, separated by commas.
-    #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', default_values_t = RFC2544_BYTES,
-        value_parser = frame_bytes)]
+    /// Frame sizes with FCS, separated by commas [default: 64, 128, 256, 512, 1024, 1280 and 1518; with --ip 6, 78
+    /// instead of 64].
+    #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', value_parser = frame_bytes)]
     sizes: Vec<u32>,
+    #[command(flatten)]
+    udp: UdpArgs,
     /// An engine to measure in the router's namespace; slow is Linux alone; external is a process that polls. May be
     /// given several times [default: slow, tc and xdp].
     #[arg(long = "engine", value_name = "slow|tc|xdp|external", value_parser = ENGINES, hide_possible_values = true)]
@@ -58,7 +63,12 @@ pub(crate) struct SizeBench {
 
 impl SizeBench {
     pub(super) fn resolve(typed: &SizeArgs) -> anyhow::Result<Self> {
+        let traffic = |sizes| typed.udp.traffic(&typed.testbed, typed.both, sizes);
         let mut frame_bytes = typed.sizes.clone();
+        if frame_bytes.is_empty() {
+            let least = traffic(None)?.shape.sizes.smallest();
+            frame_bytes = RFC2544_BYTES.map(|bytes| bytes.max(least)).to_vec();
+        }
         frame_bytes.sort_unstable();
         frame_bytes.dedup();
         let (rounds, trial) = match typed.quick {
@@ -68,7 +78,9 @@ impl SizeBench {
         if trial.is_zero() {
             return Err(usage("--time 0s: give a duration above 0").into());
         }
-        let spec = udp_traffic(typed.testbed.speed, typed.both, Sizes::fixed(64)?);
+        // The smallest frames have to have room for the headers.
+        let smallest = frame_bytes.first().map(|bytes| Sizes::fixed(*bytes)).transpose()?;
+        let spec = traffic(smallest.map(FrameSizes::Given).as_ref())?;
         let (testbed, engines) = testbed::resolve(typed.testbed.nics(), &typed.engines)?;
         let dut = typed.testbed.dut()?;
         let plan = FrameSizePlan { spec, testbed, engines, frame_bytes, rounds, trial, dut };
@@ -93,3 +105,32 @@ impl Measurement for SizeBench {
 
 #[cfg(test)]
 pub(crate) mod sample;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::arguments::parse_args;
+
+    fn plan(options: &str) -> FrameSizePlan {
+        SizeBench::resolve(&parse_args(options).unwrap()).unwrap().plan
+    }
+
+    #[test]
+    fn the_smallest_default_size_has_room_for_the_headers() {
+        assert_eq!(plan("").frame_bytes, RFC2544_BYTES);
+        assert_eq!(plan("--ip 6").frame_bytes, [78, 128, 256, 512, 1024, 1280, 1518]);
+        assert_eq!(plan("--ip 6 --size 512,80").frame_bytes, [80, 512]);
+    }
+
+    #[test]
+    fn flows_differ_in_source_ports_before_destination_ports() {
+        let ports = |options| {
+            let shape = plan(options).spec.shape;
+            (shape.flows, shape.source_ports.count, shape.destination_ports.count)
+        };
+        assert_eq!(ports(""), (Some(1), 1, 1));
+        assert_eq!(ports("--flows 64512"), (Some(64512), 64512, 1));
+        assert_eq!(ports("--flows 64513"), (Some(64513), 64512, 2));
+        let nat = ["", "--nat", "--nat on", "--nat off"].map(|options| plan(options).spec.nat);
+        assert_eq!(nat, [false, true, true, false]);
+    }
+}

@@ -2,7 +2,10 @@
 
 pub(crate) mod view;
 
-use super::testbed::{self, ENGINES, TRIAL_OVERHEAD, TestbedArgs, require_device, udp_traffic};
+use super::{
+    testbed::{self, ENGINES, TRIAL_OVERHEAD, TestbedArgs, require_device},
+    traffic::{FrameSizes, UdpArgs},
+};
 use crate::{
     commands::{
         arguments::duration_or_seconds,
@@ -12,7 +15,6 @@ use crate::{
     render::Answer,
 };
 use clap::Args;
-use shunt_gen::Sizes;
 use shunt_lab::sweep::SweepPlan;
 use shunt_wire::line::LinkSpeed;
 use std::{path::PathBuf, time::Duration};
@@ -36,9 +38,12 @@ pub(crate) struct SweepArgs {
     /// Duration of each step [default: 2s].
     #[arg(long, value_name = "TIME", value_parser = duration_or_seconds)]
     time: Option<Duration>,
-    /// Frame size with FCS: one size, imix, or as 64:7,570:4,1518:1.
+    /// Frame size with FCS: one size, imix (7 of 64, 4 of 570, 1 of 1518; 78 instead of 64 with --ip 6), or as
+    /// 64:7,570:4,1518:1.
     #[arg(long, default_value = "1518")]
-    size: Sizes,
+    size: FrameSizes,
+    #[command(flatten)]
+    udp: UdpArgs,
     /// Send only from --tx to --rx, instead of in both directions at once.
     #[arg(long)]
     one_way: bool,
@@ -70,11 +75,11 @@ pub(crate) struct SweepBench {
 impl SweepBench {
     pub(super) fn resolve(typed: &SweepArgs) -> anyhow::Result<Self> {
         let [from, by] = [typed.from, typed.step].map(|rate| rate.bits_per_second());
-        let spec = udp_traffic(typed.testbed.speed, !typed.one_way, typed.size.clone());
+        let spec = typed.udp.traffic(&typed.testbed, !typed.one_way, Some(&typed.size))?;
         let engine = typed.engine.clone().unwrap_or_else(|| "slow".to_owned());
         let (testbed, engines) = testbed::resolve(typed.testbed.nics(), &[engine])?;
-        let capacity_bps =
-            |line: LinkSpeed| line.frames_per_second(typed.size.mean_bytes()) * 8.0 * typed.size.mean_bytes();
+        let mean_bytes = spec.shape.sizes.mean_bytes();
+        let capacity_bps = |line: LinkSpeed| line.frames_per_second(mean_bytes) * 8.0 * mean_bytes;
         let most =
             testbed.speed(spec.speed).map_or(HIGHEST_BPS, |line| HIGHEST_BPS.min(capacity_bps(line) as u64));
         let to = typed.to.map_or(most.max(from), |to| to.bits_per_second());

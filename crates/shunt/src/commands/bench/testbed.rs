@@ -9,16 +9,15 @@ use anyhow::Context;
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use shunt_api::Failure;
-use shunt_gen::{Shape, Sizes};
 use shunt_lab::{
     dut::Dut,
     throughput::Engine,
-    traffic::{Error, Nics, Testbed, TrafficSpec},
+    traffic::{Error, Nics, Testbed},
 };
 use shunt_wire::line::LinkSpeed;
 use std::{
     env,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -82,12 +81,6 @@ impl TestbedArgs {
     pub(super) fn dut(&self) -> Result<Option<Dut>, Failure> {
         connect_dut(self.dut_agent.as_deref(), self.dut_token_file.as_deref())
     }
-}
-
-/// UDP of one flow.
-pub(super) fn udp_traffic(speed: Option<LinkSpeed>, both: bool, sizes: Sizes) -> TrafficSpec {
-    let [from, to] = [1024, 5001].map(|port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
-    TrafficSpec { speed, both, ..TrafficSpec::for_shape(Shape::udp(from, to, sizes)) }
 }
 
 /// Connects to the agent at this URL; none without a URL.

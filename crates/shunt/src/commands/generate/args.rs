@@ -186,6 +186,7 @@ impl GenArgs {
             floor: !self.no_floor && replay.is_none(),
             replay,
             answered: false,
+            nat: false,
             pcap_out: self.pcap_out.clone().map(|path| PcapOut { path, limit: self.pcap_limit }),
         };
         Ok((spec, testbed))

@@ -2,10 +2,12 @@
 
 use crate::commands::{
     arguments::duration,
-    bench::testbed::{ENGINES, TestbedArgs},
+    bench::{
+        testbed::{ENGINES, TestbedArgs},
+        traffic::{FrameSizes, UdpArgs},
+    },
 };
 use clap::{Args, ValueEnum};
-use shunt_gen::Sizes;
 use shunt_lab::search::simulated::Behaviour;
 use std::{path::PathBuf, time::Duration};
 
@@ -16,7 +18,7 @@ pub(crate) struct NdrArgs {
     /// Search a simulated router, to try the search: NAME=NUMBER,... with the names capacity_pps, jitter, loss_floor,
     /// bursts_per_s, burst_frames, warm_up_s, collapse and hysteresis. May be given several times; the routers are then
     /// searched in turn.
-    #[arg(long, value_name = "BEHAVIOUR", conflicts_with_all = ["engines", "size", "both", "tx", "rx", "speed", "what"])]
+    #[arg(long, value_name = "BEHAVIOUR", conflicts_with_all = ["engines", "size", "both", "tx", "rx", "speed", "what", "ip", "flows", "nat"])]
     pub(crate) simulate: Vec<Behaviour>,
     /// What to search for. frames: the rate of frames. connections: the rate of new connections; each packet opens a
     /// connection, which the router in the namespace masquerades and the other host answers; a connection counts if it
@@ -36,9 +38,12 @@ pub(crate) struct NdrArgs {
     /// given several times [default: slow, tc and xdp].
     #[arg(long = "engine", value_name = "slow|tc|xdp|external", value_parser = ENGINES, hide_possible_values = true)]
     pub(crate) engines: Vec<String>,
-    /// Frame size with FCS, 64 to 9018: one size, imix (7 of 64, 4 of 570, 1 of 1518), or as 64:7,570:4,1518:1.
-    #[arg(long, default_value = "64", default_value_if("what", "tcp-connections", "70"))]
-    pub(crate) size: Sizes,
+    /// Frame size with FCS, 64 to 9018: one size, imix (7 of 64, 4 of 570, 1 of 1518; 78 instead of 64 with --ip 6), or
+    /// as 64:7,570:4,1518:1 [default: the least that has room: 64; 78 with --ip 6; 70 with --what tcp-connections].
+    #[arg(long)]
+    pub(crate) size: Option<FrameSizes>,
+    #[command(flatten)]
+    pub(crate) udp: UdpArgs,
     /// Send in both directions at once.
     #[arg(long)]
     pub(crate) both: bool,

@@ -1,17 +1,17 @@
 //! Traffic in which each packet opens a connection, for `shunt bench ndr --what connections` and `tcp-connections`.
 
 use super::args::{NdrArgs, NdrTarget};
-use crate::failure::usage;
+use crate::{
+    commands::bench::traffic::{UNRESERVED_PORTS, conntrack_max, fit},
+    failure::usage,
+};
 use shunt_api::Failure;
-use shunt_gen::{FLOWS_MAX, Ports};
+use shunt_gen::FLOWS_MAX;
 use shunt_lab::traffic::TrafficSpec;
-use shunt_wire::Tcp;
-use std::fs;
+use shunt_wire::{Tcp, line::IpVersion};
 
 /// Packets of a trial beyond its load: the last packet, and those that rounding adds.
 const SPARE: f64 = 16.0;
-/// The ports that are not assigned to a service.
-const PORTS: Ports = Ports { first: 1024, count: 64512 };
 
 /// The highest load: `given`, or the highest rate at which the connections of a trial fit into conntrack's table.
 pub(super) fn max_load(given: Option<f64>, trial_s: f64) -> Result<f64, Failure> {
@@ -26,11 +26,6 @@ pub(super) fn max_load(given: Option<f64>, trial_s: f64) -> Result<f64, Failure>
     }
 }
 
-/// nf_conntrack_max of this machine; none if conntrack is not loaded.
-pub(in super::super) fn conntrack_max() -> Option<u32> {
-    fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max").ok()?.trim().parse().ok()
-}
-
 /// Makes each packet of a trial open another connection. `packets` is the number of packets in a trial.
 pub(super) fn one_connection_per_packet(
     spec: &mut TrafficSpec,
@@ -43,9 +38,15 @@ pub(super) fn one_connection_per_packet(
                    two devices, see `shunt bench nat`";
         return Err(usage(why));
     }
+    if typed.udp.flows.is_some() || typed.udp.nat.is_some() || typed.udp.ip == IpVersion::V6 {
+        let why = "--what connections and tcp-connections open a connection of IPv4 with each packet, and always masquerade; \
+                   leave out --flows, --nat and --ip";
+        return Err(usage(why));
+    }
     spec.answered = true;
     spec.shape.tcp = (typed.what == NdrTarget::TcpConnections).then_some(Tcp::SYN);
-    (spec.shape.source_ports, spec.shape.destination_ports) = (PORTS, PORTS);
+    (spec.shape.source_ports, spec.shape.destination_ports) = (UNRESERVED_PORTS, UNRESERVED_PORTS);
+    spec.shape.sizes = fit(typed.size.as_ref(), &spec.shape)?;
     spec.shape.flows = Some((packets + SPARE).min(f64::from(FLOWS_MAX)) as u32);
     Ok(())
 }

@@ -97,7 +97,7 @@ fn method(report: &Report) -> String {
         Method::Rfc2544 => format!("By halving (RFC 2544): one trial of {} s for each load", goal.final_s),
     };
     format!(
-        "{how}; width (1 - passes/fails) {} %.\n{}, from {} to {}. Packets that were not sent count as lost.\n",
+        "{how}; width (1 - passes/fails) {} %.\n{}, from {} to {}.{} Packets that were not sent count as lost.\n",
         goal.width * 100.0,
         match report.searches.first().map(|searched| searched.counted) {
             Some(Counted::Connections) =>
@@ -105,6 +105,7 @@ fn method(report: &Report) -> String {
             _ => "Frames/s of one direction",
         },
         report.range.min_pps.round(),
-        report.range.max_pps.round()
+        report.range.max_pps.round(),
+        units::variant(report.searches.first().map(|searched| &searched.variant)),
     )
 }

@@ -63,8 +63,9 @@ fn describe(report: &Report) -> String {
         format!("the maximum rate of a line of {}", units::bits_per_second(speed))
     });
     text += &format!(
-        "Frames that arrived, in runs of {} s at {most}. Bytes and L2 include the FCS; line also includes preamble and gap.\n",
-        report.trial_s
+        "Frames that arrived, in runs of {} s at {most}. Bytes and L2 include the FCS; line also includes preamble and gap.{}\n",
+        report.trial_s,
+        units::variant(Some(&report.variant))
     );
     if report.points.iter().all(|point| point.line_share.is_none()) {
         text += units::NO_LINE;

@@ -58,8 +58,9 @@ fn describe(report: &Report) -> String {
     text += &troubles(&report.steps);
     report.knees.iter().for_each(|knee| text += &describe_knee(knee));
     text += &format!(
-        "Steps of {} s; bit/s count frames with FCS. Counters whose names do not suggest trouble are in the JSON only.\n",
-        report.step_s
+        "Steps of {} s; bit/s count frames with FCS. Counters whose names do not suggest trouble are in the JSON only.{}\n",
+        report.step_s,
+        units::variant(Some(&report.variant))
     );
     let mut directions = report.steps.iter().flat_map(|step| &step.directions);
     match directions.find_map(|direction| direction.limit.as_ref()) {
