@@ -85,11 +85,6 @@ impl Figure<'_> {
         }
     }
 
-    /// The size of the model's error; absent without a prediction.
-    pub(crate) fn error(&self) -> Option<f64> {
-        Some(self.quantity.error(self.predicted?, self.published).abs())
-    }
-
     /// The goodput that the sender and the line allow.
     fn most(&self) -> f64 {
         let (traffic, link) = (&self.case.traffic, &self.case.link);

@@ -4,8 +4,7 @@ use super::{CASES, Story, all, case};
 use crate::{
     case::{Case, CaseError},
     fit::Quantity,
-    skill::{Figure, Skill, skills},
-    world,
+    skill::Figure,
 };
 
 /// Settings as for [`Case::set`].
@@ -18,10 +17,6 @@ pub struct Evidence {
     pub source: &'static str,
     /// Runs that differ in the change only, and in which the board was the limit.
     pub pairs: Vec<Pair>,
-    /// Largest error in percent of the goodput that the model was not fitted to. Absent if the model has no skill
-    /// there: a predictor that knows no mechanism is as good, a single figure decides
-    /// that none is, or nothing was held out.
-    pub worst_error: Option<f64>,
 }
 
 /// A run before the change, and the same run after it.
@@ -51,7 +46,7 @@ pub fn evidence(board: &str, before: Settings, after: Settings) -> Result<Option
     for story in all() {
         let pairs = story.pairs(board, before, after)?;
         if !pairs.is_empty() {
-            return Ok(Some(Evidence { source: &story.source, pairs, worst_error: story.worst_error()? }));
+            return Ok(Some(Evidence { source: &story.source, pairs }));
         }
     }
     Ok(None)
@@ -88,29 +83,6 @@ impl Story {
         }
         Ok(pairs)
     }
-
-    fn worst_error(&self) -> Result<Option<f64>, CaseError> {
-        let cases = self.cases();
-        let mut figures = Vec::new();
-        for row in &self.row {
-            let case = row.case(&cases)?;
-            let predicted = row.held_out.then(|| world::run(&case)).transpose()?;
-            for (quantity, published) in row.cells().filter(|(quantity, _)| quantity.is_goodput()) {
-                figures.push(Figure {
-                    board: &row.case,
-                    case: case.clone(),
-                    quantity,
-                    published,
-                    predicted: predicted.as_ref().map(|prediction| quantity.value_in(prediction)),
-                    held_out: row.held_out,
-                });
-            }
-        }
-        let skills = skills(&figures, &self.names().into_iter().collect::<Vec<_>>());
-        let works = skills.iter().any(Skill::works);
-        let errors = figures.iter().filter(|figure| figure.held_out && figure.is_informative());
-        Ok(works.then(|| errors.filter_map(Figure::error).fold(0.0, f64::max)))
-    }
 }
 
 impl PublishedRun {
@@ -146,7 +118,6 @@ mod tests {
             assert!(figures.contains(&published), "{published:?} {figures:?}");
         }
         assert!(!figures.contains(&(203.0, 203.0)), "the sender was the limit");
-        assert_eq!(found.worst_error, None, "one figure decides the skill of this story");
     }
 
     #[test]

@@ -6,8 +6,8 @@
 use super::view::{Gain, Ground, TrafficGain, span};
 use shunt_inspect::doctor::System;
 use shunt_model::{
-    Case, CaseError, Direction, Protocol, run,
-    stories::{self, Evidence, Pair},
+    Case, CaseError, Direction, Protocol,
+    stories::{self, Pair},
 };
 
 /// Cases of the library for boards that the device tree and the driver name.
@@ -79,30 +79,20 @@ fn of_changes(changes: &[Change], system: &System, name: &str, board: &Case) -> 
         };
         let pairs: Vec<&Pair> = evidence.pairs.iter().filter(is_alike).collect();
         if !pairs.is_empty() {
-            traffic.push(of_pairs(&pairs, &evidence)?);
+            traffic.push(of_pairs(&pairs));
         }
     }
     let source = evidence.source.to_owned();
-    Ok(Ground::Measured { source, traffic, model_error_percent: evidence.worst_error })
+    Ok(Ground::Measured { source, traffic })
 }
 
 /// The figures of runs with one kind of traffic.
-fn of_pairs(pairs: &[&Pair], evidence: &Evidence) -> Result<TrafficGain, CaseError> {
+fn of_pairs(pairs: &[&Pair]) -> TrafficGain {
     let range = |of: &mut dyn Iterator<Item = f64>| {
         of.fold([f64::INFINITY, 0.0f64], |[low, high], value| [low.min(value), high.max(value)])
     };
     let now_mbps = range(&mut pairs.iter().map(|pair| pair.before.goodput));
     let fixed_mbps = range(&mut pairs.iter().map(|pair| pair.after.goodput));
-    let mut model = None;
-    if let Some(error) = evidence.worst_error.map(|percent| percent / 100.0).filter(|error| *error < 1.0) {
-        let predict = |of: fn(&Pair) -> &Case| -> Result<[f64; 2], CaseError> {
-            let predicted = pairs.iter().map(|pair| Ok(run(of(pair))?.total() / 1e6));
-            let predicted: Vec<f64> = predicted.collect::<Result<_, CaseError>>()?;
-            let [low, high] = range(&mut predicted.into_iter());
-            Ok([low / (1.0 + error), high / (1.0 - error)])
-        };
-        model = Some([predict(|pair| &pair.before.case)?, predict(|pair| &pair.after.case)?]);
-    }
     let rates = range(&mut pairs.iter().map(|pair| pair.before.case.traffic.rate / 1e6));
     let traffic = &pairs[0].before.case.traffic;
     let direction = match traffic.direction {
@@ -114,7 +104,7 @@ fn of_pairs(pairs: &[&Pair], evidence: &Evidence) -> Result<TrafficGain, CaseErr
         Protocol::Udp => format!("UDP {direction}, {} Mbit/s offered", span(rates)),
         Protocol::Tcp => format!("TCP {direction}"),
     };
-    Ok(TrafficGain { traffic, now_mbps, fixed_mbps, model_mbps: model })
+    TrafficGain { traffic, now_mbps, fixed_mbps }
 }
 
 /// How the port differs from the board of the library, where both are known.
@@ -204,16 +194,11 @@ mod tests {
 
     #[test]
     fn pause_frames_and_thresholds_gain_what_they_gained_on_the_imx6() {
-        let Ground::Measured { traffic, source, .. } = of_first(&imx6()) else { panic!() };
+        let Ground::Measured { traffic, source } = of_first(&imx6()) else { panic!() };
         assert!(source.contains("Boundary Devices"), "{source}");
         let [udp, tcp] = &traffic[..] else { panic!("{traffic:?}") };
         assert_eq!((udp.now_mbps, udp.fixed_mbps), ([278.0, 347.0], [580.0, 611.0]));
         assert_eq!((tcp.now_mbps, tcp.fixed_mbps), ([210.0, 210.0], [426.0, 426.0]));
-        for one in traffic {
-            let [now, fixed] = one.model_mbps.unwrap();
-            assert!(now[0] < one.now_mbps[1] && one.now_mbps[0] < now[1], "{one:?}");
-            assert!(fixed[0] <= one.fixed_mbps[0] && one.fixed_mbps[1] <= fixed[1], "{one:?}");
-        }
     }
 
     type Variant = (&'static str, fn(&mut System));

@@ -44,8 +44,6 @@ pub(crate) enum Ground {
         /// Who published them, and when.
         source: String,
         traffic: Vec<TrafficGain>,
-        /// Largest error of the model for goodput that it was not fitted to. Absent if the model has no skill there.
-        model_error_percent: Option<f64>,
     },
     /// Nobody measured it, for this reason.
     Untested(String),
@@ -60,9 +58,6 @@ pub(crate) struct TrafficGain {
     pub(crate) now_mbps: [f64; 2],
     /// Published, with the fix.
     pub(crate) fixed_mbps: [f64; 2],
-    /// Predictions for both, widened by the model's error: never a measurement.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) model_mbps: Option<[[f64; 2]; 2]>,
 }
 
 /// A range, or one number if its ends are the same.
@@ -137,22 +132,14 @@ fn found(Found { finding, gain }: &Found) -> String {
 
 impl Gain {
     pub(crate) fn lines(&self) -> Vec<String> {
-        let (source, traffic, error) = match &self.ground {
-            Ground::Measured { source, traffic, model_error_percent } => {
-                (source, traffic, model_error_percent)
-            }
+        let (source, traffic) = match &self.ground {
+            Ground::Measured { source, traffic } => (source, traffic),
             Ground::Untested(why) => return vec![format!("gain: no figure: {}: {why}", self.case)],
         };
         let mut lines = Vec::new();
-        for TrafficGain { traffic, now_mbps, fixed_mbps, model_mbps } in traffic {
+        for TrafficGain { traffic, now_mbps, fixed_mbps } in traffic {
             let (now, fixed) = (span(*now_mbps), span(*fixed_mbps));
             lines.push(format!("gain, published: {now} Mbit/s before, {fixed} after; {traffic}"));
-            if let (Some([now, fixed]), Some(error)) = (model_mbps, error) {
-                let (now, fixed) = (span(*now), span(*fixed));
-                lines.push(format!(
-                    "gain, model, not a measurement: {now} Mbit/s before, {fixed} after; off by up to {error:.0} % where it was not fitted"
-                ));
-            }
         }
         lines.push(format!("gain, source: {}: {source}", self.case));
         lines
