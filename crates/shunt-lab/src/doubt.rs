@@ -291,7 +291,7 @@ impl fmt::Display for Doubt {
             }
             Self::SentLate { microseconds } => write!(
                 f,
-                "the sender was held up for up to {microseconds:.0} us and sent nothing in this time: the load was not offered"
+                "the sender was held up for {microseconds:.0} us: the load was not that which was asked for"
             ),
             Self::NotRecorded { frames } => {
                 write!(

@@ -1,7 +1,4 @@
 //! What the fix of a finding gains, where somebody measured that fix on the port's board.
-//!
-//! The figures are published ones. The model's stand beside them only if it has skill for that board: it is then better
-//! than predictors that know no mechanism, at figures that it was not fitted to.
 
 use super::view::{Gain, Ground, TrafficGain, span};
 use shunt_inspect::doctor::System;
