@@ -48,9 +48,11 @@ fn the_search_finds_the_limit_of_a_router() {
     assert_eq!((&searched["device"], &searched["run"]), (&"dut".into(), &1.into()));
     let most = (LIMIT_PPS + BUCKET / 0.5) * 1.01;
     for result in searched["results"].as_array().unwrap() {
-        // On a busy machine, the result can be lower than the limit, but never higher.
-        let upper = result["upper_pps"].as_f64().unwrap();
-        assert!(upper <= most * 1.005 / 0.99, "{result}");
+        // On a busy machine, the result can be lower than the limit or absent, but never higher.
+        match result["upper_pps"].as_f64() {
+            Some(upper) => assert!(upper <= most * 1.005 / 0.99, "{result}"),
+            None => assert_eq!(result["irregular"], "sender-late", "{result}"),
+        }
         assert!(result["throughput_pps"].as_f64().is_none_or(|pps| pps <= most), "{result}");
     }
     // 1 Mbit/s carries 1488 frames/s.
