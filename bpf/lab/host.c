@@ -17,8 +17,8 @@ __u32 shunt_host_traffic_next(const struct traffic_plan *plan, struct traffic_st
 	bytes = traffic_size(plan, state);
 	flow = traffic_flow(plan, state);
 	between = plan->listed ? ends[flow] : traffic_ends_of(plan, flow);
-	if (bytes > room ||
-	    !traffic_write(frame, frame + bytes, plan, bytes, state->sent, between, flow, state->label, numbers[flow]++, now))
+	if (bytes > room || !traffic_write(frame, frame + bytes, plan, bytes, state->sent, between, flow, state->label,
+					   numbers[flow]++, now))
 		return 0;
 	state->bytes += bytes;
 	return bytes;

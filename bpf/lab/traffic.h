@@ -139,7 +139,8 @@ static __always_inline struct traffic_ends traffic_ends_of(volatile const struct
  * zero and nobody writes there, so the checksum does not read it. Returns 0 if the frame is too short.
  */
 static __always_inline int traffic_write(void *frame, void *end, volatile const struct traffic_plan *plan, __u32 bytes,
-					 __u32 id, struct traffic_ends between, __u32 flow, __u32 label, __u32 number, __u32 now)
+					 __u32 id, struct traffic_ends between, __u32 flow, __u32 label, __u32 number,
+					 __u32 now)
 {
 	void *l3 = frame + plan->l3_at;
 	void *l4 = frame + plan->l4_at;

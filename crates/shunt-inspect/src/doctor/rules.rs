@@ -2,6 +2,7 @@
 
 mod cpus;
 mod hardware;
+mod imx6;
 mod link;
 mod machine;
 mod pause;

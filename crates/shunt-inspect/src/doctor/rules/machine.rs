@@ -1,6 +1,11 @@
 //! Rules about the machine around the port.
 
-use super::{Certainty, OVERRUNS, RuleMatch, System, pause::sends_pause, seen};
+use super::{
+    Certainty, OVERRUNS, RuleMatch, System,
+    imx6::{IMX6, is_imx6_enet},
+    pause::sends_pause,
+    seen,
+};
 
 /// Wake-up latency above which an idle state counts as deep.
 const DEEP_US: u64 = 100;
@@ -8,7 +13,6 @@ const DEEP_US: u64 = 100;
 const UNCACHED: f64 = 10.0;
 /// TCP copies each byte once between kernel and program, and the checksum reads it once.
 const COPIES_PER_BYTE: f64 = 2.0;
-const IMX6: [&str; 6] = ["imx6q", "imx6dl", "imx6qp", "imx6s", "imx6d", "imx6dq"];
 
 pub(super) fn mtu_mismatch(system: &System) -> Option<RuleMatch> {
     let mtu = system.link.nic.mtu?;
@@ -127,8 +131,4 @@ pub(super) fn err005783(system: &System) -> Option<RuleMatch> {
     }
     let fix = "compare the switch's counters with this port's; if short frames matter more than the rate of long ones, receive in store-and-forward mode: ENET_RSFL = 0, instead of the 0x10 that rule no-pause-threshold advises";
     seen(Certainty::Possible, "an i.MX6 with the fec driver".to_owned(), fix)
-}
-
-pub(super) fn is_imx6_enet(system: &System) -> bool {
-    system.is_soc(&IMX6) && system.link.nic.driver.as_deref() == Some("fec")
 }

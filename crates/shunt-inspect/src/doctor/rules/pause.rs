@@ -1,6 +1,6 @@
 //! Rules about flow control by pause frames: in the driver's settings, and in the MAC.
 
-use super::{Certainty, OVERRUNS, RuleMatch, System, machine::is_imx6_enet, seen};
+use super::{Certainty, OVERRUNS, RuleMatch, System, imx6::is_imx6_enet, seen};
 
 /// Bits of ENET_RSEM that hold the threshold; the others are about frames, not bytes.
 const RX_SECTION_EMPTY: u64 = 0x1ff;
