@@ -11,7 +11,7 @@ use super::{
 use shunt_lab::{Reading, Spread};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Units of which more is better, and which tell how fast something is.
+/// Units of rates: more is better.
 pub(crate) const RATES: [&str; 3] = ["pps", "bit/s", "Mbit/s"];
 
 /// A limit is drawn only if a value reaches at least this share of it; otherwise the plot would be nearly empty.

@@ -319,7 +319,7 @@ mod tests {
         assert!(page.contains("<h3>Readings</h3>") && page.contains("<th>tc_64</th>"), "{page}");
     }
 
-    /// A file with these readings, of which all have one run.
+    /// A file with these readings, each with one run.
     fn matrix(readings: impl IntoIterator<Item = (String, &'static str)>) -> ResultFile {
         let mut file: serde_json::Value = serde_json::from_str(include_str!("sample/tc.json")).unwrap();
         let reading = |(nth, (name, unit)): (usize, (String, &str))| {

@@ -174,7 +174,7 @@ impl Case {
             + self.driver_copy_ns(f64::from(bytes))
     }
 
-    /// Time of system calls per packet, of which one takes `ns`.
+    /// Time of system calls per packet, if one call takes `ns`.
     fn call_ns(&self, ns: f64, payload: u32) -> f64 {
         let calls = match self.cpu.call_bytes {
             bytes if bytes > payload && self.traffic.protocol == Protocol::Tcp => {

@@ -107,7 +107,7 @@ impl Case {
         needed
     }
 
-    /// The ends of a prediction that depends on costs of which only a range is known: settings with all of them low,
+    /// The ends of a prediction that depends on costs known only as a range: settings with all of them low,
     /// and with all of them high. Empty if it depends on no such cost.
     pub fn ends(&self) -> Vec<Vec<(String, String)>> {
         let needed: BTreeSet<&'static str> = self.needed_costs().into_iter().collect();

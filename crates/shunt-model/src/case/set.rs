@@ -169,7 +169,7 @@ impl Case {
         let is_whole = value.is_integer();
         parameters.insert(key.to_owned(), value);
         let case: Self = table.try_into().map_err(|e: toml::de::Error| match is_whole {
-            // It does not fit its type, of which users need not know.
+            // It does not fit its type, which users need not know.
             true => bad(bounds(name).2),
             false => bad(e.message().trim()),
         })?;
