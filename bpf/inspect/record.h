@@ -19,8 +19,17 @@ struct net___shunt {
 	struct ns_common___shunt ns;
 } RELOCATED;
 
+struct Qdisc_ops___shunt {
+	char id[TRACE_COMM_BYTES];
+} RELOCATED;
+
+struct Qdisc___shunt {
+	const struct Qdisc_ops___shunt *ops;
+} RELOCATED;
+
 struct net_device___shunt {
 	__u32 ifindex;
+	struct Qdisc___shunt *qdisc;
 	struct {
 		struct net___shunt *net;
 	} nd_net;
@@ -152,6 +161,7 @@ static __always_inline void stamp_at(struct trace_record *record, __u32 stage, _
 	event->cpu = bpf_get_smp_processor_id();
 	event->probe = probe;
 	event->stage = stage;
+	event->thread = bpf_get_current_pid_tgid();
 	bpf_probe_read_kernel(event->comm, sizeof(event->comm), &task->comm);
 	record->events = at + 1;
 	if (stage != TRACE_PROBE)

@@ -22,6 +22,21 @@ struct {
 	__type(value, struct trace_sockets);
 } trace_sockets SEC(".maps");
 
+/* The packet that has last passed LOCAL_IN on this CPU: it comes to its socket before the next one does. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} trace_delivered SEC(".maps");
+
+static __always_inline __u64 *delivered(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&trace_delivered, &zero);
+}
+
 static __always_inline struct trace_sockets *all_sockets(void)
 {
 	__u32 zero = 0;

@@ -13,6 +13,8 @@ enum {
 	TRACE_EVENTS_MAX = 64, /* per packet; a power of two */
 	TRACE_SOCKETS = 256, /* a power of two */
 	TRACE_COMM_BYTES = 16,
+	TRACE_NAME_BYTES = 32, /* names of rulesets and cgroups, cut */
+	TRACE_THREADS = 1024, /* threads that are followed */
 };
 
 /* Where a packet is. The time of a stage ends at its event and began at the event before. */
@@ -27,6 +29,7 @@ enum trace_stage {
 	TRACE_TCP = 8, /* tcp_probe: TCP takes the segment */
 	TRACE_READY = 9, /* sk_data_ready: the reader is woken */
 	TRACE_READ = 10, /* sock_recv_length: a receive call of the socket returns */
+	TRACE_COPY = 11, /* skb_copy_datagram_iovec: a receive call starts to copy the packet's data */
 	TRACE_HOOK = 16, /* + 2 * NF_INET_ hook: before all hooks of netfilter; + 1: behind all */
 	TRACE_XDP_PREVIOUS = 32, /* the frame before this one was redirected */
 	TRACE_XDP_ENTRY = 33,
@@ -49,6 +52,12 @@ enum trace_flags {
 	TRACE_LEFT = 1 << 0, /* a driver has transmitted the packet */
 	TRACE_LOCAL_OUT = 1 << 1, /* sent by this machine */
 	TRACE_ANSWER = 1 << 2, /* the first packet that came back after a traced one had been sent */
+};
+
+/* Which part of netfilter dropped the packet. */
+enum trace_verdict {
+	TRACE_BY_CONNTRACK = 1,
+	TRACE_BY_CHAIN = 2, /* of nftables */
 };
 
 /* As on the wire. An IPv4 address uses the first four bytes. */
@@ -92,9 +101,10 @@ struct trace_event {
 	__u16 cpu;
 	__u16 probe; /* TRACE_PROBE: number of the function */
 	__u32 stage; /* enum trace_stage */
+	__u32 thread; /* the current one; 0: idle */
 	__u8 comm[TRACE_COMM_BYTES]; /* name of the current thread */
 };
-_Static_assert(sizeof(struct trace_event) == 28, "trace_event is ABI");
+_Static_assert(sizeof(struct trace_event) == 32, "trace_event is ABI");
 
 /* A packet. Only the events in use are copied to user space. */
 struct trace_record {
@@ -111,9 +121,14 @@ struct trace_record {
 	__u32 events;
 	__u32 lost; /* events that had no room */
 	__u32 slot; /* index into trace_keys */
+	__u32 verdict; /* enum trace_verdict */
+	__u32 _pad;
+	__u8 qdisc[TRACE_COMM_BYTES]; /* kind of the root qdisc to which the packet was given */
+	__u8 table[TRACE_NAME_BYTES]; /* TRACE_BY_CHAIN: of nftables */
+	__u8 chain[TRACE_NAME_BYTES];
 	struct trace_event event[TRACE_EVENTS_MAX];
 };
-_Static_assert(sizeof(struct trace_record) == 128 + 28 * TRACE_EVENTS_MAX, "trace_record is ABI");
+_Static_assert(sizeof(struct trace_record) == 216 + 32 * TRACE_EVENTS_MAX, "trace_record is ABI");
 
 /* What was lost. */
 struct trace_losses {
@@ -121,5 +136,34 @@ struct trace_losses {
 	__u64 ring_full; /* records that did not fit the ring */
 };
 _Static_assert(sizeof(struct trace_losses) == 16, "trace_losses is ABI");
+
+enum trace_switch_kind {
+	TRACE_SWITCH = 1, /* `from` leaves the CPU, and `to` gets it */
+	TRACE_WAKE = 2, /* `from` wakes `to` */
+	TRACE_SOFTIRQ = 3, /* softirqs ran for took_ns until now, while `from` had the CPU */
+};
+
+enum trace_switch_flags {
+	TRACE_RUNNABLE = 1 << 0, /* SWITCH: `from` would have run on */
+	TRACE_THROTTLED = 1 << 1, /* SWITCH: the cgroup of `from` has used up its CPU time */
+};
+
+/* What happened to a thread that is followed, or on any CPU while such a thread waits for one. */
+struct trace_switch {
+	__u64 at_ns;
+	__u64 took_ns;
+	__u32 kind; /* enum trace_switch_kind */
+	__u32 flags; /* enum trace_switch_flags */
+	__u32 from;
+	__u32 to;
+	__u32 from_process;
+	__u32 to_process;
+	__s32 call; /* SWITCH, WAKE: the system call in which `from` is; negative: none */
+	__u32 cpu;
+	__u8 from_comm[TRACE_COMM_BYTES];
+	__u8 to_comm[TRACE_COMM_BYTES];
+	__u8 cgroup[TRACE_NAME_BYTES]; /* TRACE_THROTTLED: its name */
+};
+_Static_assert(sizeof(struct trace_switch) == 112, "trace_switch is ABI");
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "inspect/headers.h"
 #include "inspect/sockets.h"
+#include "inspect/threads.h"
 
 /* Of skb_drop_reason: the driver of a veth frees with it what the other end took. */
 enum { SKB_DROP_REASON_NOT_SPECIFIED___shunt = 2 };
@@ -19,7 +20,10 @@ struct bpf_nf_ctx___shunt {
 	struct sk_buff___shunt *skb;
 };
 
-enum { NF_ACCEPT___shunt = 1, NF_LOCAL_OUT___shunt = 3 };
+enum { NF_ACCEPT___shunt = 1 };
+enum { NF_LOCAL_IN___shunt = 1, NF_LOCAL_OUT___shunt = 3 };
+/* The position of a packet that goes to a socket. */
+enum { TRACE_DELIVERED = TRACE_HOOK + 2 * NF_LOCAL_IN___shunt + 1 };
 
 /* A driver hands a packet to Linux. */
 static __always_inline int arrive(const struct sk_buff___shunt *skb)
@@ -100,8 +104,10 @@ int trace_receive(__u64 *ctx)
 {
 	struct trace_record *record = record_of((void *)ctx[0]);
 
-	if (record && !(record->flags & TRACE_LEFT))
+	if (record && !(record->flags & TRACE_LEFT)) {
 		stamp(record, TRACE_RECEIVE);
+		follow_receiver();
+	}
 	return 0;
 }
 
@@ -115,8 +121,11 @@ static __always_inline void depart(const struct nf_hook_state___shunt *state, co
 	__u32 bytes;
 
 	record = record_of(skb);
-	/* A tunnel sends the packet on. */
-	if (record && !(record->flags & TRACE_LEFT))
+	if (record && record->position == TRACE_DELIVERED)
+		/* Its memory was freed without a tracepoint, and is that of another packet now. */
+		finish(record, TRACE_VANISHED);
+	else if (record && !(record->flags & TRACE_LEFT))
+		/* A tunnel sends the packet on. */
 		return;
 	if (!plan.filter && !is_sampled())
 		return;
@@ -131,8 +140,10 @@ static __always_inline void depart(const struct nf_hook_state___shunt *state, co
 	if (!record)
 		return;
 	record->flags = TRACE_LOCAL_OUT;
-	if (sent_ns)
+	if (sent_ns) {
 		stamp_at(record, TRACE_SEND, 0, sent_ns);
+		follow_thread();
+	}
 	await(&tuple);
 }
 
@@ -141,12 +152,17 @@ static __always_inline int hook(struct bpf_nf_ctx___shunt *ctx, __u32 last)
 	const struct sk_buff___shunt *skb = ctx->skb;
 	struct trace_record *record;
 	__u32 number = ctx->state->hook;
+	__u64 *skb_at;
 
 	if (!last && number == NF_LOCAL_OUT___shunt)
 		depart(ctx->state, skb);
 	record = record_of(skb);
-	if (record && !(record->flags & TRACE_LEFT))
+	if (record && !(record->flags & TRACE_LEFT)) {
 		stamp(record, TRACE_HOOK + 2 * number + last);
+		skb_at = last && number == NF_LOCAL_IN___shunt ? delivered() : NULL;
+		if (skb_at)
+			*skb_at = (__u64)skb;
+	}
 	return NF_ACCEPT___shunt;
 }
 
@@ -173,6 +189,7 @@ int trace_queue(__u64 *ctx)
 	stamp(record, TRACE_QUEUE);
 	read_known(skb, &record->out);
 	record->out_ifindex = skb->dev->ifindex;
+	bpf_probe_read_kernel(record->qdisc, sizeof(record->qdisc), &skb->dev->qdisc->ops->id);
 	return 0;
 }
 
@@ -253,11 +270,41 @@ int trace_tcp(__u64 *ctx)
 	return 0;
 }
 
+/* skb_copy_datagram_iovec(skb, len): the reader has the CPU, and its call has come to data of its socket. */
+SEC("tp_btf/skb_copy_datagram_iovec")
+int trace_copy(__u64 *ctx)
+{
+	const struct sk_buff___shunt *skb = (void *)ctx[0];
+	struct trace_record *record;
+
+	if (!skb->sk)
+		return 0;
+	record = waiting_record(skb->sk, 0);
+	if (record && record->position != TRACE_COPY) {
+		stamp(record, TRACE_COPY);
+		follow_thread();
+	}
+	return 0;
+}
+
 SEC("tp_btf/sk_data_ready")
 int trace_ready(__u64 *ctx)
 {
-	struct trace_record *record = waiting_record((void *)ctx[0], 0);
+	void *sk = (void *)ctx[0];
+	struct trace_record *record;
+	__u64 *skb_at = delivered();
 
+	/* A datagram: no tracepoint has both it and its socket. */
+	if (skb_at && *skb_at) {
+		record = record_of((void *)*skb_at);
+		*skb_at = 0;
+		if (record && record->position == TRACE_DELIVERED) {
+			stamp(record, TRACE_READY);
+			wait_for_reader(sk, record);
+			return 0;
+		}
+	}
+	record = waiting_record(sk, 0);
 	if (record && record->position == TRACE_TCP)
 		stamp(record, TRACE_READY);
 	return 0;
@@ -274,6 +321,7 @@ int trace_read(__u64 *ctx)
 	record = waiting_record((void *)ctx[0], 1);
 	if (record) {
 		stamp(record, TRACE_READ);
+		follow_thread();
 		finish(record, TRACE_DONE);
 	}
 	return 0;

@@ -6,17 +6,22 @@
 
 mod abi;
 mod bisect;
+mod calls;
 mod cost;
+mod diagnosis;
 mod functions;
 mod packet;
 mod programs;
 mod summary;
+mod threads;
 
 pub use bisect::{Bisection, Round};
 pub use cost::Cost;
-pub use packet::{End, Ends, Packet, PacketPath, StageName, Step, Thread};
+pub use diagnosis::{Cause, Culprit, Diagnosis, Loss};
+pub use packet::{End, Ends, Packet, PacketPath, StageName, Step, Thread, Verdict};
 pub use summary::{Path, StageTimes, Times};
 
+use diagnosis::Evidence;
 use nix::net::if_::if_nameindex;
 use packet::Context;
 use programs::{ProgramError, Programs};
@@ -32,7 +37,10 @@ use std::{
     thread::sleep,
     time::{Duration, Instant},
 };
+use threads::Threads;
 
+/// Switches of CPUs that are kept; further ones are counted.
+const SWITCHES_MAX: usize = 2_000_000;
 /// Packets that are kept; further ones are counted.
 const PACKETS_MAX: usize = 200_000;
 /// How often records are taken from the ring.
@@ -72,6 +80,9 @@ pub struct Report {
     pub sample: u32,
     /// Packets that were traced to their end.
     pub packets: usize,
+    /// What makes packets slow, or loses them.
+    #[serde(default)]
+    pub diagnosis: Diagnosis,
     /// Percentiles of stages, by path and direction.
     pub paths: Vec<Path>,
     /// Single packets of each path, in the order of `paths`.
@@ -125,6 +136,9 @@ pub struct Lost {
     pub unfinished: u64,
     /// Packets beyond those that are kept.
     pub not_kept: u64,
+    /// Switches of threads beyond those that are kept.
+    #[serde(default)]
+    pub switches: u64,
 }
 
 /// Tracing failed.
@@ -175,7 +189,7 @@ pub fn run(request: &Request, stop: &AtomicBool, started: impl FnOnce()) -> Resu
     let mut lost = Lost::default();
     let mut packets = Vec::new();
     let begun = || started.take().into_iter().for_each(|started| started());
-    let watched = collect(&mut programs, &ports, &rhythm, request.time, stop, begun, |packet| {
+    let mut watched = collect(&mut programs, &ports, &rhythm, request.time, stop, begun, |packet| {
         if packets.len() < PACKETS_MAX {
             packets.push(packet)
         } else {
@@ -186,14 +200,13 @@ pub fn run(request: &Request, stop: &AtomicBool, started: impl FnOnce()) -> Resu
     let missing = programs.missing.clone();
     count_losses(&programs, &packets, &mut lost);
     lost.unfinished = watched.unfinished as u64;
+    lost.switches = watched.switches_lost;
+    let switches = std::mem::take(&mut watched.switches);
     drop(programs);
 
     packets.sort_by_key(|packet| packet.began_ns);
     let name = |index: u32| devices.get(&index).cloned().unwrap_or_else(|| format!("device {index}"));
-    let mut paths = summary::paths(&packets, name);
-    let round_trips = summary::round_trips(&packets, request.sample == 1);
-    paths.extend(summary::paths(&round_trips, name));
-    let rows = paths.iter().map(|path| rows(path, &packets, &round_trips, &name, request.rows)).collect();
+    let Summary { paths, rows, diagnosis } = summarise(request, &packets, switches, &name);
     let (bisection, bisection_failed) = match (request.bisect, stop.load(Ordering::Relaxed)) {
         (true, false) => match bisect::run(plan, &ports, &paths, &packets, name, stop) {
             Ok(found) => (Some(found), None),
@@ -210,6 +223,7 @@ pub fn run(request: &Request, stop: &AtomicBool, started: impl FnOnce()) -> Resu
         seconds: watched.seconds,
         sample: request.sample,
         packets: done,
+        diagnosis,
         paths,
         rows,
         missing,
@@ -220,6 +234,49 @@ pub fn run(request: &Request, stop: &AtomicBool, started: impl FnOnce()) -> Resu
         bisection_failed,
         conditions: Conditions::of_this_machine(),
     })
+}
+
+/// What packets show, in the form of the report.
+struct Summary {
+    paths: Vec<Path>,
+    rows: Vec<Vec<Packet>>,
+    diagnosis: Diagnosis,
+}
+
+fn summarise(
+    request: &Request,
+    packets: &[Packet],
+    switches: Vec<abi::TraceSwitch>,
+    name: &impl Fn(u32) -> String,
+) -> Summary {
+    let mut paths = summary::paths(packets, name);
+    let round_trips = summary::round_trips(packets, request.sample == 1);
+    paths.extend(summary::paths(&round_trips, name));
+    // With fewer, what a program sends next need not be the answer to what it read.
+    let (answered, single) = match request.sample {
+        1 => summary::answers(packets),
+        _ => (Vec::new(), packets.iter().collect()),
+    };
+    paths.extend(summary::paths(&answered, name));
+    let diagnosis = diagnosis::diagnose(
+        &Evidence {
+            single: &single,
+            answered: &answered,
+            round_trips: &round_trips,
+            threads: &Threads::new(switches, &diagnosis::followed(packets)),
+            reasons: &programs::drop_reasons(),
+        },
+        name,
+    );
+    let rows = paths
+        .iter()
+        .map(|path| match path.way {
+            PacketPath::RoundTrip => rows(path, &round_trips, name, request.rows),
+            PacketPath::Answered => rows(path, &answered, name, request.rows),
+            _ => rows(path, packets, name, request.rows),
+        })
+        .collect();
+    Summary { paths, rows, diagnosis }
 }
 
 /// When the programs are attached. A probe costs time for every packet that passes it, traced or not; so with 1 in N,
@@ -258,6 +315,10 @@ struct Watched {
     unfinished: usize,
     /// Time for attaching and detaching.
     switching: Duration,
+    /// What threads did that read or sent packets.
+    switches: Vec<abi::TraceSwitch>,
+    /// Switches beyond those that are kept.
+    switches_lost: u64,
 }
 
 /// Takes packets until the time is over, `stop` is set, or `keep` returns false. Calls `begun` whenever the programs
@@ -282,6 +343,13 @@ fn collect(
         let context = context(programs, ports);
         let mut take = |programs: &Programs| {
             let records = programs.take();
+            for switch in programs.take_switches() {
+                if watched.switches.len() < SWITCHES_MAX {
+                    watched.switches.push(switch);
+                } else {
+                    watched.switches_lost += 1;
+                }
+            }
             records.iter().filter_map(|record| Packet::from_record(record, &context)).all(&mut keep)
         };
         let opened = Instant::now();
@@ -393,15 +461,8 @@ fn cost_of(measured: Cost, packets: &[Packet], rhythm: &Rhythm, watched: &Watche
 }
 
 /// The first packets of a path that reached their end.
-fn rows(
-    path: &Path,
-    packets: &[Packet],
-    round_trips: &[Packet],
-    name: &impl Fn(u32) -> String,
-    count: usize,
-) -> Vec<Packet> {
-    let all = if path.way == PacketPath::RoundTrip { round_trips } else { packets };
-    let of_path = all.iter().filter(|packet| {
+fn rows(path: &Path, packets: &[Packet], name: &impl Fn(u32) -> String, count: usize) -> Vec<Packet> {
+    let of_path = packets.iter().filter(|packet| {
         packet.way == path.way
             && packet.end == End::Done
             && packet.in_ifindex.map(name) == path.from

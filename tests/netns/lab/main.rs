@@ -7,6 +7,7 @@ mod bench;
 mod campaign;
 mod check;
 mod connections;
+mod culprits;
 mod gen_command;
 mod goodput;
 mod inspect;

@@ -26,6 +26,8 @@ pub enum PacketPath {
     Received,
     /// Sent by a program on this machine, and what came back.
     RoundTrip,
+    /// Received by a program on this machine, and its answer.
+    Answered,
 }
 
 impl fmt::Display for PacketPath {
@@ -38,6 +40,7 @@ impl fmt::Display for PacketPath {
             Self::Sent => "sent",
             Self::Received => "received",
             Self::RoundTrip => "round trip",
+            Self::Answered => "answered",
         })
     }
 }
@@ -76,6 +79,9 @@ pub struct Step {
     /// The event with which it began, as the programs number it.
     #[serde(skip)]
     pub(super) began_at: u32,
+    /// The number of the thread that ran when it ended; 0: none.
+    #[serde(skip)]
+    pub(super) id: u32,
     /// The number of a function of the kernel, while stages are bisected.
     #[serde(skip)]
     pub(super) probe: Option<u16>,
@@ -83,7 +89,17 @@ pub struct Step {
 
 /// The name of a thread, as the kernel keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Thread([u8; 16]);
+pub struct Thread(pub(super) [u8; 16]);
+
+/// Which part of netfilter dropped a packet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Connection tracking.
+    Conntrack,
+    /// A rule: the table and the chain of nftables.
+    Chain(String),
+}
 
 /// Addresses and ports of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,6 +134,12 @@ pub struct Packet {
     pub end: End,
     /// Why Linux dropped it: a number of `enum skb_drop_reason`.
     pub drop_reason: Option<u32>,
+    /// Which part of netfilter dropped it; None if none did, or the kernel does not show it.
+    #[serde(default)]
+    pub verdict: Option<Verdict>,
+    /// The kind of the root qdisc to which it was given; empty if it was given to none.
+    #[serde(default)]
+    pub qdisc: String,
     /// The thread that ran when it was first seen.
     pub thread: Thread,
     /// The stages in order; their times add up to `total_ns`.
@@ -175,6 +197,7 @@ impl Packet {
                 thread: Thread(now.comm),
                 cpu: now.cpu,
                 began_at: before.stage,
+                id: now.thread,
                 probe: (now.stage == TRACE_PROBE).then_some(now.probe),
             });
         }
@@ -194,6 +217,14 @@ impl Packet {
                 TRACE_PASSED => End::Passed,
                 _ => End::Done,
             },
+            qdisc: text(&record.qdisc),
+            verdict: match record.verdict {
+                TRACE_BY_CONNTRACK => Some(Verdict::Conntrack),
+                TRACE_BY_CHAIN => {
+                    Some(Verdict::Chain(format!("{} {}", text(&record.table), text(&record.chain))))
+                }
+                _ => None,
+            },
             drop_reason: (record.end == TRACE_DROPPED && record.reason != 0).then_some(record.reason),
             thread: Thread(first.comm),
             total_ns: steps.iter().map(|step: &Step| step.ns).sum(),
@@ -202,6 +233,42 @@ impl Packet {
             is_answer: record.flags & TRACE_ANSWER != 0,
         })
     }
+
+    /// Whether it was transmitted or received.
+    pub(super) fn is_done(&self) -> bool {
+        self.end == End::Done
+    }
+
+    /// Whether Linux dropped it.
+    pub(super) fn is_dropped(&self) -> bool {
+        self.end == End::Dropped
+    }
+
+    /// When each stage began and ended.
+    pub(super) fn timed(&self) -> impl Iterator<Item = (&Step, u64, u64)> {
+        self.steps.iter().scan(self.began_ns, |at, step| {
+            let from = *at;
+            *at += step.ns;
+            Some((step, from, *at))
+        })
+    }
+
+    /// Whether a program on this machine sent data with it. A segment of TCP without a known send call has data if it
+    /// is longer than headers with all options.
+    pub(super) fn has_data(&self) -> bool {
+        let is_tcp = self.ends.is_some_and(|ends| ends.protocol == TCP);
+        !is_tcp || self.bytes > HEADERS_MAX || self.steps.first().is_some_and(|step| step.stage == "tcp-out")
+    }
+}
+
+const TCP: u8 = 6;
+/// The headers of IPv6 and TCP, with all options of TCP.
+const HEADERS_MAX: u32 = 100;
+
+/// A name that ends with a zero, or fills its place.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
 fn way(record: &TraceRecord, events: &[TraceEvent], context: &Context) -> PacketPath {
@@ -212,7 +279,7 @@ fn way(record: &TraceRecord, events: &[TraceEvent], context: &Context) -> Packet
     if has(&[TRACE_XDP_ENTRY, TRACE_XDP_PREVIOUS]) {
         return PacketPath::Xdp;
     }
-    if has(&[TRACE_TCP, TRACE_READ, hook::LOCAL_IN]) {
+    if has(&[TRACE_TCP, TRACE_COPY, TRACE_READ, hook::LOCAL_IN]) {
         return PacketPath::Received;
     }
     let hooked = events.iter().any(|event| (hook::PREROUTING..=hook::LAST).contains(&event.stage));
@@ -252,6 +319,8 @@ fn stage_name(before: u32, now: u32, way: PacketPath, context: &Context) -> &'st
         TRACE_FREED => "freed",
         TRACE_TCP => "tcp-in",
         TRACE_READY => "wake",
+        TRACE_COPY => "read",
+        TRACE_READ if before == TRACE_COPY => "copy",
         TRACE_READ => "read",
         TRACE_XDP_DECIDED => "xdp-decision",
         TRACE_XDP_REDIRECT if before == TRACE_XDP_PREVIOUS => "xdp-frame",
@@ -264,7 +333,7 @@ fn stage_name(before: u32, now: u32, way: PacketPath, context: &Context) -> &'st
 /// The name of all further stages.
 pub(super) const OTHER: &str = "other";
 /// All names of stages, in the order of a packet's way.
-pub(super) const STAGES: [&str; 27] = [
+pub(super) const STAGES: [&str; 29] = [
     "xdp-frame",
     "xdp-decision",
     "xdp-redirect",
@@ -291,13 +360,14 @@ pub(super) const STAGES: [&str; 27] = [
     "tcp-in",
     "wake",
     "read",
+    "copy",
+    "program",
     "freed",
 ];
 
 impl fmt::Display for Thread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
-        f.pad(&String::from_utf8_lossy(&self.0[..end]))
+        f.pad(&text(&self.0))
     }
 }
 
@@ -344,6 +414,15 @@ fn ends(tuple: &TraceTuple) -> Option<Ends> {
 }
 
 impl Ends {
+    /// The name of the protocol, or its number.
+    pub(super) fn protocol_name(self) -> String {
+        match self.protocol {
+            TCP => "tcp".to_owned(),
+            17 => "udp".to_owned(),
+            other => format!("protocol {other}"),
+        }
+    }
+
     /// The other direction.
     pub(super) fn reversed(self) -> Self {
         Self { from: self.to, to: self.from, ..self }
@@ -352,11 +431,7 @@ impl Ends {
 
 impl fmt::Display for Ends {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.protocol {
-            6 => f.write_str("tcp ")?,
-            17 => f.write_str("udp ")?,
-            other => write!(f, "protocol {other} ")?,
-        }
+        write!(f, "{} ", self.protocol_name())?;
         match self.from.port() == 0 && self.to.port() == 0 {
             true => write!(f, "{} > {}", self.from.ip(), self.to.ip()),
             false => write!(f, "{} > {}", self.from, self.to),
@@ -370,6 +445,8 @@ pub(super) mod tests {
 
     pub(crate) const PREROUTING: u32 = hook::PREROUTING;
     pub(crate) const FORWARD: u32 = hook::FORWARD;
+    pub(crate) const LOCAL_IN: u32 = hook::LOCAL_IN;
+    pub(crate) const LOCAL_OUT: u32 = hook::LOCAL_OUT;
     pub(crate) const POSTROUTING: u32 = hook::POSTROUTING;
 
     /// A record as the programs write it.

@@ -10,6 +10,7 @@ use super::abi::{self, TRACE_COOKIE_NUMBER_BITS};
 use libbpf_rs::{
     ErrorKind, KprobeMultiOpts, Link, MapCore, MapFlags, MapHandle, NetfilterOpts, Object, ObjectBuilder,
     OpenObject, ProgramType, RingBuffer, RingBufferBuilder,
+    btf::{Btf, types::Enum},
     query::{ProgInfoIter, ProgInfoQueryOptions},
 };
 use shunt_bpf::{abi::Plain, verifier};
@@ -34,9 +35,12 @@ type ObjectFile = (&'static str, &'static [u8]);
 const SKB: ObjectFile = object!("trace_skb");
 const XDP: ObjectFile = object!("trace_xdp");
 const PROBE: ObjectFile = object!("trace_probe");
+const THREAD: ObjectFile = object!("trace_thread");
+const VERDICT: ObjectFile = object!("trace_verdict");
 
 /// Maps that all objects share; the others are private to one object.
-const SHARED: [&str; 6] = [KEYS, RECORDS, "trace_ring", "trace_losses", "trace_frames", GATE];
+const SHARED: [&str; 9] =
+    [KEYS, RECORDS, "trace_ring", "trace_losses", "trace_frames", GATE, THREADS, WAITING, SWITCHES];
 /// The sections with what programs are told.
 const PLAN: &str = ".rodata";
 const PROBES: &str = ".rodata.probes";
@@ -44,6 +48,12 @@ const GATE: &str = "trace_gate";
 const RECORDS: &str = "trace_records";
 const KEYS: &str = "trace_keys";
 const SOCKETS: &str = "trace_sockets";
+const THREADS: &str = "trace_threads";
+const WAITING: &str = "trace_waiting";
+const SWITCHES: &str = "trace_switches";
+/// The programs of netfilter's functions, and what is missing without them.
+const VERDICTS: [(&str, &str); 2] =
+    [("trace_chain", "the chain that drops"), ("trace_conntrack", "drops by conntrack")];
 /// The programs that see what XDP programs do, from outside.
 const XDP_ENDS: [&str; 2] = ["trace_xdp_entry", "trace_xdp_exit"];
 
@@ -65,7 +75,7 @@ const fn tracepoint(
     Tracepoint { program, name, stage, on_loopback }
 }
 
-const SKB_TRACEPOINTS: [Tracepoint; 15] = [
+const SKB_TRACEPOINTS: [Tracepoint; 16] = [
     tracepoint("trace_gro", "napi_gro_receive_entry", "driver", false),
     tracepoint("trace_gro_frags", "napi_gro_frags_entry", "driver", false),
     tracepoint("trace_netif_rx", "netif_rx_entry", "driver", true),
@@ -80,12 +90,22 @@ const SKB_TRACEPOINTS: [Tracepoint; 15] = [
     tracepoint("trace_send", "tcp_sendmsg_locked", "send", false),
     tracepoint("trace_tcp", "tcp_probe", "tcp-in", false),
     tracepoint("trace_ready", "sk_data_ready", "wake", true),
+    tracepoint("trace_copy", "skb_copy_datagram_iovec", "copy", true),
     tracepoint("trace_read", "sock_recv_length", "read", true),
 ];
 const XDP_TRACEPOINTS: [Tracepoint; 2] = [
     tracepoint("trace_xdp_redirect", "xdp_redirect", "xdp-redirect", false),
     tracepoint("trace_xdp_xmit", "xdp_devmap_xmit", "xdp-transmit", false),
 ];
+
+const THREAD_TRACEPOINTS: [Tracepoint; 4] = [
+    tracepoint("trace_switch", "sched_switch", THREAD_STAGE, false),
+    tracepoint("trace_wake", "sched_waking", THREAD_STAGE, false),
+    tracepoint("trace_softirq_first", "softirq_entry", THREAD_STAGE, false),
+    tracepoint("trace_softirq_last", "softirq_exit", THREAD_STAGE, false),
+];
+/// What is missing if threads cannot be followed.
+pub(super) const THREAD_STAGE: &str = "threads";
 
 /// Hooks of netfilter, by NF_INET_ number.
 const HOOKS: i32 = 5;
@@ -119,6 +139,8 @@ enum Point {
     /// A tracepoint, or the entry or exit of another program, as the program says; the object is the one of this
     /// number.
     Trace(usize, &'static str),
+    /// A function of the kernel, as the program says; without it, everything else is seen.
+    Function(usize, &'static str),
     /// A hook of netfilter: the program, address family, hook, first priority and the step to the next one.
     Hook(&'static str, i32, i32, i32, i32),
 }
@@ -126,6 +148,7 @@ enum Point {
 /// The programs, loaded. They are attached between [`Programs::on`] and [`Programs::off`], or until this is dropped.
 pub(super) struct Programs {
     records: Rc<RefCell<Vec<Vec<u8>>>>,
+    switches: Rc<RefCell<Vec<abi::TraceSwitch>>>,
     // In the order in which they are dropped: detach first.
     links: Vec<Link>,
     ring: RingBuffer<'static>,
@@ -184,18 +207,21 @@ impl Programs {
             }
         }
 
-        let records = Rc::new(RefCell::new(Vec::new()));
-        let ring = {
-            let (map, records) = (&maps["trace_ring"], records.clone());
-            let mut builder = RingBufferBuilder::new();
-            let added = builder.add(map, move |bytes: &[u8]| {
-                records.borrow_mut().push(bytes.to_vec());
-                0
-            });
-            added.map_err(|e| failed("opening the ring of records", &e))?;
-            builder.build().map_err(|e| failed("opening the ring of records", &e))?
-        };
-        Ok(Self { records, links: Vec::new(), ring, maps, objects, points, missing, on_loopback })
+        follow_threads(&mut maps, &mut objects, &mut points, &mut missing);
+        for (program, stage) in VERDICTS {
+            match follow_verdict(&mut maps, program) {
+                Ok(object) => {
+                    points.push(Point::Function(objects.len(), program));
+                    objects.push(object);
+                }
+                Err(error) => drop(missing.insert(stage.to_owned(), error.to_string())),
+            }
+        }
+
+        let (records, switches) = <(Rc<RefCell<Vec<_>>>, Rc<RefCell<Vec<_>>>)>::default();
+        let ring =
+            rings(&maps, &records, &switches).map_err(|e| failed("opening the rings of records", &e))?;
+        Ok(Self { records, switches, links: Vec::new(), ring, maps, objects, points, missing, on_loopback })
     }
 
     /// Attaches the programs, in the calling thread's network namespace where that matters, and starts tracing.
@@ -209,11 +235,15 @@ impl Programs {
                     break;
                 }
                 (Err(error), Point::Trace(..)) => return Err(error),
+                (Err(error), Point::Function(_, program)) => {
+                    let stage = VERDICTS.into_iter().find(|(name, _)| name == program);
+                    self.missing.extend(stage.map(|(_, stage)| (stage.to_owned(), error.to_string())));
+                }
             }
         }
         if let Some(error) = refused {
             without_hooks(&mut self.missing, &error.why);
-            self.points.retain(|point| matches!(point, Point::Trace(..)));
+            self.points.retain(|point| !matches!(point, Point::Hook(..)));
             self.on_loopback -= PRIORITIES.len() * HOOKS_ON_LOOPBACK;
         }
         self.open_gate(true)
@@ -245,7 +275,20 @@ impl Programs {
         }
         self.clear(KEYS)?;
         self.clear(SOCKETS)?;
+        self.forget_waits()?;
         Ok(unfinished)
+    }
+
+    /// Threads are followed on, and what they did meanwhile is unknown.
+    fn forget_waits(&self) -> Result<(), ProgramError> {
+        self.clear(WAITING)?;
+        let Some(threads) = self.maps.get(THREADS) else { return Ok(()) };
+        for thread in threads.keys() {
+            threads
+                .update(&thread, &0u32.to_ne_bytes(), MapFlags::ANY)
+                .map_err(|e| failed("writing the map of threads", &e))?;
+        }
+        Ok(())
     }
 
     fn open_gate(&self, open: bool) -> Result<(), ProgramError> {
@@ -287,6 +330,11 @@ impl Programs {
         self.records.take()
     }
 
+    /// Takes what threads did; [`Programs::take`] reads the rings.
+    pub(super) fn take_switches(&self) -> Vec<abi::TraceSwitch> {
+        self.switches.take()
+    }
+
     /// What was lost: packets without a free slot, records without room, and runs that the kernel skipped.
     pub(super) fn losses(&self) -> (abi::TraceLosses, u64) {
         let read =
@@ -310,6 +358,63 @@ impl Programs {
             (0..).zip(keys.chunks(size_of::<u64>())).filter(|(_, key)| key.iter().any(|byte| *byte != 0));
         used.map(|(slot, _)| slot).collect()
     }
+}
+
+/// Loads the programs that follow threads; without them, everything else is seen.
+fn follow_threads(
+    maps: &mut BTreeMap<String, MapHandle>,
+    objects: &mut Vec<Object>,
+    points: &mut Vec<Point>,
+    missing: &mut Missing,
+) {
+    match load(THREAD, (PLAN, &[]), maps, absent(&THREAD_TRACEPOINTS), |_| Ok(())) {
+        Ok(object) => {
+            trace(objects.len(), &THREAD_TRACEPOINTS, points, missing);
+            objects.push(object);
+        }
+        Err(error) => {
+            missing.insert(THREAD_STAGE.to_owned(), error.to_string());
+        }
+    }
+}
+
+/// Loads the program of one of netfilter's functions.
+fn follow_verdict(maps: &mut BTreeMap<String, MapHandle>, wanted: &str) -> Result<Object, ProgramError> {
+    let others = VERDICTS.iter().map(|(program, _)| *program).filter(|program| *program != wanted);
+    load(VERDICT, (PLAN, &[]), maps, others.collect(), |_| Ok(()))
+}
+
+/// The rings of records and, if threads are followed, of switches.
+fn rings(
+    maps: &BTreeMap<String, MapHandle>,
+    records: &Rc<RefCell<Vec<Vec<u8>>>>,
+    switches: &Rc<RefCell<Vec<abi::TraceSwitch>>>,
+) -> Result<RingBuffer<'static>, libbpf_rs::Error> {
+    let mut builder = RingBufferBuilder::new();
+    let (records, switches) = (records.clone(), switches.clone());
+    builder.add(&maps["trace_ring"], move |bytes: &[u8]| {
+        records.borrow_mut().push(bytes.to_vec());
+        0
+    })?;
+    if let Some(map) = maps.get(SWITCHES) {
+        builder.add(map, move |bytes: &[u8]| {
+            switches.borrow_mut().extend(abi::TraceSwitch::from_bytes(bytes));
+            0
+        })?;
+    }
+    builder.build()
+}
+
+/// The names of the kernel's reasons for a drop, by number.
+pub(super) fn drop_reasons() -> BTreeMap<u32, String> {
+    let Ok(kernel) = Btf::from_vmlinux() else { return BTreeMap::new() };
+    let Some(reasons) = kernel.type_by_name::<Enum<'_>>("skb_drop_reason") else { return BTreeMap::new() };
+    let named = reasons.iter().filter_map(|reason| {
+        let name = reason.name?.to_str()?;
+        let short = name.strip_prefix("SKB_DROP_REASON_").unwrap_or(name);
+        Some((u32::try_from(reason.value).ok()?, short.to_owned()))
+    });
+    named.collect()
 }
 
 /// Offsets in `struct pt_regs` of the registers with the first arguments of a function.
@@ -398,7 +503,9 @@ fn trace(object: usize, all: &[Tracepoint], points: &mut Vec<Point>, missing: &m
 
 fn attach(objects: &[Object], point: &Point) -> Result<Link, ProgramError> {
     match *point {
-        Point::Trace(object, name) => program(&objects[object], name)?.attach_trace(),
+        Point::Trace(object, name) | Point::Function(object, name) => {
+            program(&objects[object], name)?.attach_trace()
+        }
         Point::Hook(name, protocol_family, hooknum, first, step) => {
             let program = program(&objects[0], name)?;
             let at = |n: i32| {

@@ -3,7 +3,7 @@
 use super::packet::{End, OTHER, Packet, PacketPath, STAGES, StageName, Step, Thread, stage_by_name};
 use serde::{Deserialize, Serialize};
 use shunt_lab::statistics::nearest_rank;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Times of a stage, or of whole packets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -76,7 +76,7 @@ impl Times {
 }
 
 /// Stages that follow when a packet has crossed the machine.
-const AFTERWARDS: [&str; 4] = ["completion", "wake", "read", "away"];
+const AFTERWARDS: [&str; 5] = ["completion", "wake", "read", "copy", "away"];
 
 /// What the packets of a path have in common: their way, and the ifindexes of the devices by which they came and left.
 type PathKey = (PacketPath, Option<u32>, Option<u32>);
@@ -109,15 +109,16 @@ fn path(way: PacketPath, from: Option<String>, to: Option<String>, packets: &[&P
     if complete.is_empty() && dropped == 0 {
         return None;
     }
+    let afterwards = if way == PacketPath::Answered { &AFTERWARDS[..1] } else { &AFTERWARDS[..] };
     let crossing = |packet: &Packet| {
-        packet.steps.iter().filter(|step| !AFTERWARDS.contains(&step.stage)).map(|step| step.ns).sum()
+        packet.steps.iter().filter(|step| !afterwards.contains(&step.stage)).map(|step| step.ns).sum()
     };
     let mut by_stage: BTreeMap<usize, (Vec<u64>, BTreeMap<Thread, usize>)> = BTreeMap::new();
     for packet in &complete {
         // A stage that a packet passes twice, such as the drivers of two devices, counts once.
         let mut own: BTreeMap<usize, u64> = BTreeMap::new();
         for step in &packet.steps {
-            let place = place(step);
+            let place = place(step, way);
             *own.entry(place).or_default() += step.ns;
             *by_stage.entry(place).or_default().1.entry(step.thread).or_default() += 1;
         }
@@ -127,7 +128,7 @@ fn path(way: PacketPath, from: Option<String>, to: Option<String>, packets: &[&P
     }
     let stages = by_stage.into_iter().filter_map(|(place, (values, threads))| {
         Some(StageTimes {
-            stage: STAGES.get(place).copied().unwrap_or(OTHER),
+            stage: STAGES.get(place % SENT_AFTER).copied().unwrap_or(OTHER),
             share_ns: values.iter().map(|value| *value as f64).sum::<f64>() / complete.len() as f64,
             times: Times::from_values(values),
             thread: threads.into_iter().max_by_key(|(_, count)| *count)?.0,
@@ -145,8 +146,17 @@ fn path(way: PacketPath, from: Option<String>, to: Option<String>, packets: &[&P
     })
 }
 
-fn place(step: &Step) -> usize {
-    STAGES.iter().position(|name| *name == step.stage).unwrap_or(STAGES.len())
+/// Stages of what a program sends.
+const SENT: [&str; 8] =
+    ["tcp-out", "local-out", "output", "postrouting", "neighbour", "qdisc", "transmit", "completion"];
+/// More than there are stages: a program sends its answer after the stages of what it received.
+const SENT_AFTER: usize = 100;
+
+/// The place of a stage in the order of a packet's way.
+fn place(step: &Step, way: PacketPath) -> usize {
+    let place = STAGES.iter().position(|name| *name == step.stage).unwrap_or(STAGES.len());
+    let is_answer = way == PacketPath::Answered && SENT.contains(&step.stage);
+    if is_answer { place + SENT_AFTER } else { place }
 }
 
 /// Joins what local programs sent with the first packet that came back: the way out, the time away, and the way in.
@@ -181,6 +191,7 @@ fn join(out: &Packet, back: &Packet) -> Option<Packet> {
         thread: back.thread,
         cpu: back.steps.first()?.cpu,
         began_at: 0,
+        id: 0,
         probe: None,
     };
     let mut steps: Vec<Step> = left.into_iter().copied().collect();
@@ -193,6 +204,57 @@ fn join(out: &Packet, back: &Packet) -> Option<Packet> {
         steps,
         out_ifindex: back.in_ifindex,
         ..out.clone()
+    })
+}
+
+/// Joins what a server received with its answer: the way in, the time of the program between reading and writing, and
+/// the way out. Returns the joined packets, and those that are part of none. A server is the end with the lower port.
+pub(super) fn answers(packets: &[Packet]) -> (Vec<Packet>, Vec<&Packet>) {
+    let mut read: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut joined, mut used) = (Vec::new(), BTreeSet::new());
+    for (at, packet) in packets.iter().enumerate().filter(|(_, packet)| packet.end == End::Done) {
+        let Some(ends) = packet.ends else { continue };
+        let is_read = || packet.steps.last().is_some_and(|step| ["read", "copy"].contains(&step.stage));
+        match packet.way {
+            PacketPath::Received if ends.to.port() < ends.from.port() && is_read() => {
+                read.insert(ends.reversed().to_string(), at);
+            }
+            PacketPath::Sent if packet.has_data() => {
+                let Some(came) = read.get(&ends.to_string()).copied() else { continue };
+                let Some(both) = answer(&packets[came], packet) else { continue };
+                read.remove(&ends.to_string());
+                joined.push(both);
+                used.extend([came, at]);
+            }
+            _ => {}
+        }
+    }
+    let others = packets.iter().enumerate().filter(|(at, _)| !used.contains(at)).map(|(_, packet)| packet);
+    (joined, others.collect())
+}
+
+/// None if the answer was sent before the packet had been read.
+fn answer(came: &Packet, sent: &Packet) -> Option<Packet> {
+    let (reader, first) = (came.steps.last()?, sent.steps.first()?);
+    // A segment that an interrupt sent does not tell whose it is.
+    let sender = if first.stage == "tcp-out" { first } else { reader };
+    let program = Step {
+        stage: "program",
+        ns: sent.began_ns.checked_sub(came.began_ns + came.total_ns)?,
+        thread: sender.thread,
+        cpu: sender.cpu,
+        began_at: 0,
+        id: sender.id,
+        probe: None,
+    };
+    let steps: Vec<Step> = came.steps.iter().chain([&program]).chain(&sent.steps).copied().collect();
+    Some(Packet {
+        way: PacketPath::Answered,
+        total_ns: steps.iter().map(|step| step.ns).sum(),
+        steps,
+        out_ifindex: sent.out_ifindex,
+        qdisc: sent.qdisc.clone(),
+        ..came.clone()
     })
 }
 

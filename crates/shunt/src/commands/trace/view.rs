@@ -1,9 +1,11 @@
-//! The text of `shunt trace`: percentiles with the paths side by side, then single packets with a column for each
-//! stage.
+//! The text of `shunt trace`: the likely cause, percentiles with the paths side by side, then single packets with a
+//! line for each event. Times since the event before come first.
+
+mod cause;
 
 use crate::render::{Format, Text, columns::align};
 use shunt_api::{Failure, FailureCode};
-use shunt_inspect::trace::{Bisection, Lost, Packet, Path, Report, Round, StageName};
+use shunt_inspect::trace::{Bisection, Lost, Packet, Path, Report, Round, StageName, Step};
 use std::fmt::Write;
 
 impl Text for Report {
@@ -17,10 +19,13 @@ impl Text for Report {
 }
 
 pub(crate) fn describe(report: &Report) -> String {
-    let mut text = format!(
-        "{} packets traced to their end in {:.1} s, one in {}\n",
+    let mut text = cause::likely(report);
+    let _ = writeln!(
+        text,
+        "{} packets traced to their end in {:.1} s, one in {}",
         report.packets, report.seconds, report.sample
     );
+    text += &cause::losses(report);
     if report.paths.is_empty() {
         text +=
             "No packet was seen: is there traffic in this network namespace, and does the filter match it?\n";
@@ -31,8 +36,9 @@ pub(crate) fn describe(report: &Report) -> String {
         text += &percentiles(paths);
     }
     for (path, packets) in report.paths.iter().zip(&report.rows).filter(|(_, packets)| !packets.is_empty()) {
-        let _ =
-            write!(text, "\n{} (us; a name is the thread, where it changes)\n{}", title(path), rows(packets));
+        for packet in packets {
+            text += &events(&title(path), packet);
+        }
     }
     text.push('\n');
     text += &report.bisection.as_ref().map(bisection).unwrap_or_default();
@@ -50,20 +56,24 @@ pub(crate) fn title(path: &Path) -> String {
     format!("{} {} > {}", path.way, place(&path.from), place(&path.to))
 }
 
-/// The paths side by side.
+/// The paths side by side; the median time since the event before comes first.
 fn percentiles(paths: &[Path]) -> String {
     let names: Vec<String> = paths.iter().map(title).collect();
-    let mut head = vec!["stage (us)".to_owned()];
+    let mut head = vec!["event".to_owned()];
     for _ in paths {
         head.extend(COLUMNS.map(str::to_owned));
     }
-    let table: Vec<Vec<String>> = [head].into_iter().chain(stage_rows(paths)).collect();
+    let mut table: Vec<Vec<String>> = [head].into_iter().chain(stage_rows(paths)).collect();
+    for row in &mut table {
+        row.swap(0, 1);
+    }
+    table[0][0] = "since the one before (us)".to_owned();
     // One line for each path: the columns below have the same order.
-    format!("{}\n{}", names.join(" | "), align("<>", &table))
+    format!("{}\n{}", names.join(" | "), align("><>", &table))
 }
 
 /// What a path has for each stage, in microseconds.
-pub(crate) const COLUMNS: [&str; 4] = ["share", "p50", "p99", "max"];
+pub(crate) const COLUMNS: [&str; 4] = ["p50", "share", "p99", "max"];
 
 /// The stages of these paths, in the order in which packets pass them.
 pub(crate) fn stages(paths: &[Path]) -> Vec<StageName> {
@@ -96,8 +106,8 @@ pub(crate) fn stage_rows(paths: &[Path]) -> Vec<Vec<String>> {
         for path in paths {
             match path.stages.iter().find(|one| one.stage == stage) {
                 Some(one) => row.extend([
-                    us(one.share_ns),
                     us(one.times.p50_ns as f64),
+                    us(one.share_ns),
                     us(one.times.p99_ns as f64),
                     us(one.times.max_ns as f64),
                 ]),
@@ -110,7 +120,7 @@ pub(crate) fn stage_rows(paths: &[Path]) -> Vec<Vec<String>> {
         let mut row = vec![name.to_owned()];
         for path in paths {
             let times = if name == "total" { &path.total } else { &path.crossing };
-            let all = [times.mean_ns, times.p50_ns as f64, times.p99_ns as f64, times.max_ns as f64];
+            let all = [times.p50_ns as f64, times.mean_ns, times.p99_ns as f64, times.max_ns as f64];
             row.extend(all.map(us));
         }
         table.push(row);
@@ -124,33 +134,20 @@ pub(crate) fn stage_rows(paths: &[Path]) -> Vec<Vec<String>> {
     table
 }
 
-fn rows(packets: &[Packet]) -> String {
-    let mut stages: Vec<&str> = Vec::new();
-    for packet in packets {
-        in_order(&mut stages, packet.steps.iter().map(|step| step.stage));
-    }
-    let mut table = vec![vec!["packet".to_owned(), "thread".to_owned()]];
-    table[0].extend(stages.iter().map(|stage| (*stage).to_owned()));
-    table[0].push("total".to_owned());
-    for packet in packets {
-        let ends = packet.ends.map_or("frame".to_owned(), |ends| ends.to_string());
-        let mut row = vec![format!("{ends}, {} bytes", packet.bytes), packet.thread.to_string()];
-        let mut thread = packet.thread;
-        for stage in &stages {
-            let of_stage = packet.steps.iter().filter(|step| step.stage == *stage);
-            let (mut ns, mut last) = (None, thread);
-            for step in of_stage {
-                ns = Some(ns.unwrap_or(0) + step.ns);
-                last = step.thread;
-            }
-            let named = if last == thread { String::new() } else { format!(" {last}") };
-            thread = last;
-            row.push(ns.map_or("-".to_owned(), |ns| us(ns as f64) + &named));
-        }
-        row.push(us(packet.total_ns as f64));
+/// A line for each event of a packet: the time since the event before, and since the first one.
+fn events(title: &str, packet: &Packet) -> String {
+    let ends = packet.ends.map_or("frame".to_owned(), |ends| ends.to_string());
+    let mut table =
+        vec![["since the one before (us)", "event", "at (us)", "CPU", "thread"].map(str::to_owned)];
+    let mut at_ns = 0;
+    for Step { stage, ns, cpu, thread, .. } in &packet.steps {
+        at_ns += ns;
+        let row =
+            [us(*ns as f64), (*stage).to_owned(), us(at_ns as f64), cpu.to_string(), thread.to_string()];
         table.push(row);
     }
-    align("<<>", &table)
+    let table: Vec<Vec<String>> = table.into_iter().map(Vec::from).collect();
+    format!("\n{title}: {ends}, {} bytes\n{}", packet.bytes, align("><>><", &table))
 }
 
 fn bisection(found: &Bisection) -> String {
@@ -217,7 +214,7 @@ pub(crate) fn footer(report: &Report) -> String {
 }
 
 fn lost(lost: &Lost) -> String {
-    let Lost { slots_busy, ring_full, runs_skipped, events, vanished, unfinished, not_kept } = lost;
+    let Lost { slots_busy, ring_full, runs_skipped, events, vanished, unfinished, not_kept, switches } = lost;
     let all = [
         (slots_busy, "packets without a slot"),
         (ring_full, "records without room"),
@@ -226,6 +223,7 @@ fn lost(lost: &Lost) -> String {
         (vanished, "packets merged by GRO or freed unseen"),
         (unfinished, "packets on their way at the end"),
         (not_kept, "packets beyond those that are kept"),
+        (switches, "switches of threads beyond those that are kept"),
     ];
     let seen: Vec<String> =
         all.iter().filter(|(count, _)| **count > 0).map(|(count, what)| format!("{count} {what}")).collect();
