@@ -3,8 +3,10 @@
 //! All columns (engines) are measured in turn, and again in each round. A run has three phases: idle, load by iperf3,
 //! and idle again. Probes are sent all the time.
 
+mod clock;
 mod course;
 mod probe;
+mod stamps;
 
 use crate::{
     Doubt, Nic, Position, Progress, Results, ResultsFile, Run,
@@ -16,9 +18,12 @@ use crate::{
     throughput::RunningShunt,
     traffic::{Error, require_root},
 };
+use clock::ChosenClock;
+pub use clock::Clock;
 use course::{Figures, Phases, Rtt};
-use probe::ProbedRun;
+use probe::{Probe, ProbeForm, ProbedRun};
 use serde_json::{Map, Value, json};
+use shunt_traffic::{HardwareStamps, StampedPackets};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -30,6 +35,9 @@ const AFTER: Duration = Duration::from_secs(1);
 /// The first probes find neighbours and set up connections; they do not count.
 const SETTLE: Duration = Duration::from_millis(200);
 const STEP: Duration = Duration::from_millis(20);
+/// The conditions that name the clock, and the reasons for not using a better one.
+const CLOCK: &str = "clock";
+const CLOCK_REASONS: &str = "clock_not_better";
 /// The quantity on the x axis of all courses.
 const ALONG: &str = "time since the load began";
 
@@ -45,6 +53,8 @@ pub struct LatencyPlan {
     pub columns: Vec<Column>,
     /// The direction of the load.
     pub direction: Direction,
+    /// The clock of the round-trip times; None for the best one that stamps the probes.
+    pub clock: Option<Clock>,
     /// Number of TCP streams in each direction.
     pub streams: u32,
     /// Whether load and probes are IPv6.
@@ -110,6 +120,8 @@ pub enum Percentile {
 /// A run: the router's answers, and when the load flowed.
 struct Measured {
     seen: ProbedRun,
+    /// Numbers of the NICs' clocks, or why they stamp no packets.
+    nic_clocks: Result<[u32; 2], String>,
     phases: Phases,
     /// Share of all packets on the fast path while the load ran; None without an engine.
     fast_share: Option<f64>,
@@ -134,6 +146,7 @@ impl LatencyPlan {
             return Err(Error::Asked(why));
         }
         let total = u64::from(self.rounds) * self.columns.len() as u64;
+        let mut chosen = None;
         let turns = (0..self.rounds).flat_map(|_| &self.columns);
         for (done, column) in (0..).zip(turns) {
             if stop.load(Ordering::Relaxed) {
@@ -149,7 +162,11 @@ impl LatencyPlan {
             let measured = self.run(&iperf, &ends, up.as_ref(), stop)?;
             up.map(RunningShunt::down).transpose()?;
             if let Some(measured) = measured {
-                self.save(&mut file, &column.name, &measured)?;
+                let clock = match chosen {
+                    Some(clock) => clock,
+                    None => *chosen.insert(self.choose_clock(&mut file, &measured)?),
+                };
+                self.save(&mut file, &column.name, &measured, clock)?;
                 file.save()?;
             }
         }
@@ -169,6 +186,33 @@ impl LatencyPlan {
             direction: self.direction,
             rate_bps: None,
         }
+    }
+
+    /// Chooses the clock of all runs by the first one, and writes it into the conditions.
+    fn choose_clock(&self, file: &mut ResultsFile, measured: &Measured) -> Result<Clock, Error> {
+        let no_nic_clock = measured.nic_clocks.as_ref().err().map(String::as_str);
+        let chosen = ChosenClock::new(self.clock, no_nic_clock, measured.settled()).map_err(Error::Asked)?;
+        let mut named = chosen.clock.to_string();
+        if let (Clock::Nic, Ok([lan, wan])) = (chosen.clock, &measured.nic_clocks) {
+            named += &format!(" (PHC{lan} and PHC{wan})");
+        }
+        let setup = &mut file.conditions_mut().setup;
+        setup.insert(CLOCK.to_owned(), named.into());
+        if !chosen.not_better.is_empty() {
+            setup.insert(CLOCK_REASONS.to_owned(), chosen.not_better.into());
+        }
+        Ok(chosen.clock)
+    }
+
+    /// Turns the time stamps of both NICs on, if their clocks may be used.
+    fn stamp(&self, ends: &[End<'_>; 2]) -> Result<[HardwareStamps; 2], String> {
+        if self.clock.is_some_and(|clock| clock != Clock::Nic) {
+            return Err("not asked for".to_owned());
+        }
+        let [lan, wan] = ends
+            .each_ref()
+            .map(|end| end.ns.within(|| HardwareStamps::turn_on(end.nic).map_err(|why| why.to_string())));
+        Ok([lan?, wan?])
     }
 
     /// One run; None if `stop` was set meanwhile.
@@ -191,9 +235,18 @@ impl LatencyPlan {
             rate_bps: None,
             seconds: self.seconds,
         };
+        let hardware = self.stamp(ends);
+        if let (Some(wanted @ Clock::Nic), Err(why)) = (self.clock, &hardware) {
+            return Err(Error::Asked(clock::refusal(wanted, why)));
+        }
+        let only_ptp = |nic: &HardwareStamps| nic.received() == StampedPackets::PtpEvents;
+        let form = match &hardware {
+            Ok(both) if both.iter().any(only_ptp) => ProbeForm::Ptp,
+            _ => ProbeForm::Plain,
+        };
         let start = Instant::now();
         let mut looks = Vec::new();
-        let (ran, seen) = probe::during(ends, self.v6, start, || {
+        let (ran, seen) = probe::during(ends, self.v6, form, start, || {
             if !wait(SETTLE + self.idle, stop) {
                 return Ok(false);
             }
@@ -206,7 +259,7 @@ impl LatencyPlan {
             return Ok(None);
         }
         if seen.probes.iter().all(|probe| probe.rtt.is_none()) {
-            let port = probe::PORT;
+            let port = form.port();
             return Err(Error::Asked(format!(
                 "none of {} probes from {} to {to} was answered: does the router forward UDP to port {port}?",
                 seen.probes.len(),
@@ -222,15 +275,27 @@ impl LatencyPlan {
         let fast_share = before.transpose()?.zip(after.transpose()?).map(|(then, now)| {
             now.0.saturating_sub(then.0) as f64 / now.1.saturating_sub(then.1).max(1) as f64
         });
-        Ok(Some(Measured { seen, phases, fast_share }))
+        let nic_clocks = hardware.map(|both| both.each_ref().map(HardwareStamps::phc));
+        Ok(Some(Measured { seen, nic_clocks, phases, fast_share }))
     }
 
-    fn save(&self, file: &mut ResultsFile, column: &str, measured: &Measured) -> Result<(), Error> {
-        let Measured { seen, phases, fast_share } = measured;
-        let phase_of = |range| Figures::from_probes(&seen.probes, range);
+    fn save(
+        &self,
+        file: &mut ResultsFile,
+        column: &str,
+        measured: &Measured,
+        clock: Clock,
+    ) -> Result<(), Error> {
+        let Measured { seen, phases, fast_share, .. } = measured;
+        if let Some(why) = clock.lack(measured.settled()) {
+            file.add_missing(&Quantity::Rtt(Phase::Loaded, Percentile::P50).reading(column), why);
+            return Ok(());
+        }
+        let phase_of = |range| Figures::from_probes(&seen.probes, range, clock);
         let (idle, loaded) = (phase_of(&phases.idle), phase_of(&phases.loaded));
         for (phase, figures) in [(Phase::Idle, idle), (Phase::Loaded, loaded)] {
-            let details = json!({ "probes": figures.probes, "fast_share": fast_share });
+            let details =
+                json!({ "probes": figures.probes, "fast_share": fast_share, "clock": clock.name() });
             match figures.rtt_ms {
                 Some(rtt) => {
                     for percentile in [Percentile::P50, Percentile::P99, Percentile::Max] {
@@ -258,11 +323,17 @@ impl LatencyPlan {
                 add(file, Quantity::Received(*way), column, mbps, &Value::Null)?;
             }
         }
-        self.save_courses(file, column, measured)
+        self.save_courses(file, column, measured, clock)
     }
 
-    fn save_courses(&self, file: &mut ResultsFile, column: &str, measured: &Measured) -> Result<(), Error> {
-        for interval in course::intervals(&measured.seen, &measured.phases, self.interval) {
+    fn save_courses(
+        &self,
+        file: &mut ResultsFile,
+        column: &str,
+        measured: &Measured,
+        clock: Clock,
+    ) -> Result<(), Error> {
+        for interval in course::intervals(&measured.seen, &measured.phases, self.interval, clock) {
             let received = |way: FlowDirection, mbps: Option<f64>| {
                 let of = format!("received {}", side(way));
                 self.direction.ways().contains(&way).then_some((of, "Mbit/s", mbps))
@@ -292,6 +363,13 @@ impl LatencyPlan {
             }
         }
         Ok(())
+    }
+}
+
+impl Measured {
+    /// The probes after the first ones, which find neighbours and set up connections.
+    fn settled(&self) -> &[Probe] {
+        &self.seen.probes[self.seen.probes.partition_point(|probe| probe.at < SETTLE)..]
     }
 }
 
@@ -382,6 +460,17 @@ impl Report {
     pub fn fast_share(&self, column: &str) -> Option<f64> {
         let name = Quantity::Rtt(Phase::Loaded, Percentile::P50).reading(column);
         self.results.readings.get(&name)?.runs.last()?.details.get("fast_share")?.as_f64()
+    }
+
+    /// The clock of the round-trip times; None in a measurement without a finished run.
+    pub fn clock(&self) -> Option<&str> {
+        self.results.conditions.setup.get(CLOCK)?.as_str()
+    }
+
+    /// Why no better clock was used, one reason for each.
+    pub fn clock_reasons(&self) -> Vec<&str> {
+        let reasons = self.results.conditions.setup.get(CLOCK_REASONS).and_then(Value::as_array);
+        reasons.into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
     /// A course: seconds since the load began, and the value.

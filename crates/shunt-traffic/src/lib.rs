@@ -1,6 +1,8 @@
 //! The lab's BPF programs (`bpf/lab`): a generator of live XDP frames, a receiver that accounts for each packet, a sink
 //! that only counts, a host that answers, and the bare redirect that Shunt is compared with.
 //!
+//! Time stamps that NICs take by their own clocks (`hardware_stamps.rs`).
+//!
 //! For tests: single packets through the fast path's programs (`testrun`), a TAP device, and a TCX program that does
 //! not belong to Shunt. The daemon does not depend on this crate.
 //!
@@ -11,6 +13,7 @@
 mod abi;
 pub mod bystander;
 mod generator;
+mod hardware_stamps;
 mod hooks;
 mod host;
 pub mod objects;
@@ -21,6 +24,7 @@ pub mod testrun;
 
 pub use abi::{Arrival, TrafficEnds, TrafficState};
 pub use generator::{Generator, takes_frames};
+pub use hardware_stamps::{HardwareStamps, StampedPackets, StampsError};
 pub use hooks::{BareTcRedirect, Hooks};
 pub use host::{FrameMaker, Replayer};
 pub use receiver::{CaptureBuffer, Histogram, Mode, Received, Receiver, Selection};

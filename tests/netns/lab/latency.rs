@@ -83,11 +83,38 @@ fn engines_carry_probes_and_load_and_curves_appear_in_the_report() {
             assert!(mbps > 1.0, "{engine}, {side}: {mbps}");
         }
     }
+    // A veth has no clock of its own.
+    let conditions = &results["conditions"];
+    assert!(conditions["clock"].as_str().unwrap().contains("kernel's time stamps"), "{conditions}");
+    let why = conditions["clock_not_better"][0].as_str().unwrap();
+    assert!(why.ends_with(": the driver offers no hardware time stamps"), "{why}");
+    assert_eq!(results["readings"]["idle RTT p99 tc"]["runs"][0]["details"]["clock"], "kernel");
     let again: Value = serde_json::from_str(&fs::read_to_string(&kept).unwrap()).unwrap();
     assert_eq!((&again["complete"], &again["readings"]), (&true.into(), &results["readings"]));
     let page = shunt.run(&format!("report {}", kept.display()));
     assert_eq!(page.code, Some(0), "{}", page.err);
     assert!(page.out.contains("RTT p99 by time since the load began"), "{}", &page.out[..2000]);
+}
+
+#[test]
+fn the_kernels_clock_gives_less_than_the_programs_and_the_nics_is_refused() {
+    if !require_root() {
+        return;
+    }
+    let bench = bench();
+    let refused = bench.shunt.run(&format!("bench latency --clock nic {NICS}"));
+    assert_eq!(refused.code, Some(2), "{}", refused.err);
+    let line = "--clock nic: t0: the driver offers no hardware time stamps; --clock auto takes another clock";
+    assert!(refused.err.contains(line), "{}", refused.err);
+    let idle = |clock: &str| {
+        let words = "bench latency --json --runs 1 --idle 500ms --time 1s --streams 1 --direction forward";
+        let results = json(&bench.shunt.run(&format!("{words} --clock {clock} {NICS}")));
+        assert!(results["conditions"]["clock_not_better"].is_null());
+        value(&results, "idle RTT median dut")
+    };
+    // The program's time has two wake-ups more, whatever the machine does.
+    let (kernel, program) = (idle("kernel"), idle("program"));
+    assert!(kernel > 0.0 && kernel < program, "{kernel} ms by the kernel, {program} ms by the programs");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! The figures of a run: of its phases, and over time.
 
-use super::probe::{Counted, Probe, ProbedRun};
+use super::{
+    clock::Clock,
+    probe::{Counted, Probe, ProbedRun},
+};
 use crate::statistics::nearest_rank;
 use std::{ops::Range, time::Duration};
 
@@ -18,7 +21,7 @@ pub(super) struct Phases {
 /// The figures of a phase.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Figures {
-    /// Round-trip times in ms; None if no probe was answered.
+    /// Round-trip times in ms; None if the clock has the time of no probe.
     pub(super) rtt_ms: Option<Rtt>,
     /// Number of probes.
     pub(super) probes: usize,
@@ -47,11 +50,11 @@ pub(super) struct Interval {
 }
 
 impl Figures {
-    pub(super) fn from_probes(probes: &[Probe], phase: &Range<Duration>) -> Self {
+    pub(super) fn from_probes(probes: &[Probe], phase: &Range<Duration>, clock: Clock) -> Self {
         let within: Vec<&Probe> = probes.iter().filter(|probe| phase.contains(&probe.at)).collect();
         let lost = within.iter().filter(|probe| probe.rtt.is_none()).count();
         Self {
-            rtt_ms: Rtt::from_times(within.iter().filter_map(|probe| probe.rtt)),
+            rtt_ms: Rtt::from_times(within.iter().filter_map(|probe| clock.rtt(probe))),
             probes: within.len(),
             lost: lost as f64 / within.len().max(1) as f64,
         }
@@ -68,7 +71,12 @@ impl Rtt {
 
 /// The intervals of a run. Their bounds are multiples of `interval` before and after the start of the load, so that
 /// runs can be laid over each other.
-pub(super) fn intervals(seen: &ProbedRun, phases: &Phases, interval: Duration) -> Vec<Interval> {
+pub(super) fn intervals(
+    seen: &ProbedRun,
+    phases: &Phases,
+    interval: Duration,
+    clock: Clock,
+) -> Vec<Interval> {
     let Some(last) = seen.probes.last() else { return Vec::new() };
     let (width, began) = (interval.as_secs_f64(), phases.began.as_secs_f64());
     let number = |at: Duration| ((at.as_secs_f64() - began) / width).floor() as i64;
@@ -76,7 +84,8 @@ pub(super) fn intervals(seen: &ProbedRun, phases: &Phases, interval: Duration) -
     let first = ((phases.idle.start.as_secs_f64() - began) / width).ceil() as i64;
     let one = |n: i64| {
         let begins = n as f64 * width + began;
-        let within = seen.probes.iter().filter(|probe| number(probe.at) == n).filter_map(|probe| probe.rtt);
+        let within =
+            seen.probes.iter().filter(|probe| number(probe.at) == n).filter_map(|probe| clock.rtt(probe));
         Interval {
             at_s: n as f64 * width,
             rtt_ms: Rtt::from_times(within),
@@ -107,16 +116,16 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn probe(at: u32, rtt: impl Into<Option<u32>>) -> Probe {
-        Probe { at: at * MS, rtt: rtt.into().map(|rtt: u32| rtt * MS) }
+        Probe { at: at * MS, rtt: rtt.into().map(|rtt: u32| rtt * MS), kernel_rtt: None, nic_rtt: None }
     }
 
     #[test]
     fn a_phase_counts_only_its_own_probes() {
         let probes = [probe(5, 1), probe(10, 90), probe(15, 3), probe(20, None), probe(25, 2), probe(30, 90)];
-        let figures = Figures::from_probes(&probes, &(15 * MS..30 * MS));
+        let figures = Figures::from_probes(&probes, &(15 * MS..30 * MS), Clock::Program);
         assert_eq!(figures.rtt_ms, Some(Rtt { p50: 2.0, p99: 3.0, max: 3.0 }));
         assert_eq!((figures.probes, figures.lost), (3, 1.0 / 3.0));
-        assert_eq!(Figures::from_probes(&probes, &(40 * MS..50 * MS)).rtt_ms, None);
+        assert_eq!(Figures::from_probes(&probes, &(40 * MS..50 * MS), Clock::Program).rtt_ms, None);
     }
 
     #[test]
@@ -134,7 +143,7 @@ mod tests {
             wan: vec![count(0, 0), count(150, 0), count(250, 100_000), count(350, 200_000)],
         };
         let phases = Phases { idle: Duration::ZERO..150 * MS, began: 150 * MS, loaded: 160 * MS..340 * MS };
-        let all = intervals(&seen, &phases, 100 * MS);
+        let all = intervals(&seen, &phases, 100 * MS, Clock::Program);
         let seen: Vec<_> =
             all.iter().map(|one| ((one.at_s * 10.0).round(), one.rtt_ms.map(|rtt| rtt.max))).collect();
         assert_eq!(seen, [(-1.0, Some(2.0)), (0.0, None), (1.0, Some(7.0)), (2.0, Some(9.0))]);

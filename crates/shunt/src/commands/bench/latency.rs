@@ -21,7 +21,7 @@ use clap::Args;
 use shunt_lab::{
     goodput::Column,
     iperf::Direction,
-    latency::{LatencyPlan, WHAT},
+    latency::{Clock, LatencyPlan, WHAT},
 };
 use shunt_wire::line::IpVersion;
 use std::{path::PathBuf, time::Duration};
@@ -45,6 +45,11 @@ pub(crate) struct LatencyArgs {
     /// both at once.
     #[arg(long, value_name = "forward|reverse|duplex", value_parser = direction, default_value = "duplex")]
     direction: Direction,
+    /// The clock of the round-trip times: nic is the hardware time stamps of both NICs, kernel is the kernel's, program
+    /// includes the time that a program takes to wake up; auto takes the best one that stamps the probes, and says why
+    /// it is not a better one.
+    #[arg(long, value_name = "auto|nic|kernel|program", value_parser = clock, default_value = "auto")]
+    clock: ClockChoice,
     /// Number of TCP streams in each direction.
     #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u32).range(1..=128))]
     streams: u32,
@@ -82,6 +87,19 @@ pub(crate) struct LatencyArgs {
     keep: Option<PathBuf>,
 }
 
+/// A clock, or None for the best one.
+#[derive(Debug, Clone, Copy)]
+struct ClockChoice(Option<Clock>);
+
+fn clock(text: &str) -> Result<ClockChoice, String> {
+    match text {
+        "auto" => Ok(ClockChoice(None)),
+        name => Clock::from_name(name)
+            .map(|clock| ClockChoice(Some(clock)))
+            .ok_or_else(|| "expected auto, nic, kernel or program".to_owned()),
+    }
+}
+
 /// A resolved `shunt bench latency`.
 #[derive(Debug)]
 pub(crate) struct LatencyBench {
@@ -111,6 +129,7 @@ impl LatencyBench {
             between,
             columns,
             direction: typed.direction,
+            clock: typed.clock.0,
             streams: typed.streams,
             v6: typed.ip == IpVersion::V6,
             nat: typed.nat.0,
@@ -158,6 +177,9 @@ mod tests {
         let quick = resolve("--quick --engine tc --ip 6 --nat on").unwrap();
         assert_eq!((quick.columns.len(), quick.rounds, quick.seconds), (1, 1, 2));
         assert!(quick.v6 && quick.nat);
+        assert_eq!(plan.clock, None);
+        assert_eq!(resolve("--clock nic").unwrap().clock, Some(Clock::Nic));
+        assert!(resolve("--clock tsc").is_err());
     }
 
     #[test]

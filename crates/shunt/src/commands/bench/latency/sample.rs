@@ -3,12 +3,16 @@
 use shunt_lab::{
     Conditions, Doubt, Position, Results, ResultsFile, Run,
     iperf::{Direction, FlowDirection},
-    latency::{Percentile, Phase, Quantity, Report, WHAT},
+    latency::{Clock, Percentile, Phase, Quantity, Report, WHAT},
 };
 
 /// Two engines on a line of 100 Mbit/s: Linux fills the queue of its driver, tc does not.
 pub(crate) fn latency() -> Report {
-    let mut kept = ResultsFile::in_memory(Results::new(WHAT, Conditions::default()));
+    let mut conditions = Conditions::default();
+    conditions.setup.insert("clock".to_owned(), Clock::Kernel.to_string().into());
+    let reason = "lan0: the driver offers no hardware time stamps";
+    conditions.setup.insert("clock_not_better".to_owned(), vec![reason].into());
+    let mut kept = ResultsFile::in_memory(Results::new(WHAT, conditions));
     let percentiles = [Percentile::P50, Percentile::P99, Percentile::Max];
     for (column, idle, loaded, share) in [
         ("slow", [0.21, 0.34, 0.52], [48.3, 97.1, 101.2], None),

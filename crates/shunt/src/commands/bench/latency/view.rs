@@ -35,6 +35,12 @@ fn describe(report: &Report, verbose: bool) -> String {
         if report.direction.ways().len() == 2 { "in each direction" } else { report.direction.name() },
         report.seconds
     );
+    if let Some(clock) = report.clock() {
+        text += &format!("Clock: {clock}.\n");
+    }
+    for why in report.clock_reasons() {
+        text += &format!("No better clock: {why}.\n");
+    }
     text += "Received: Mbit/s at the hosts, headers included.\n";
     if verbose { text + "\n" + &course(report) } else { text + "Use -v for the values over time.\n" }
 }
