@@ -2,11 +2,13 @@
 
 use super::{Definitions, Problems, device_tree::DeviceTree, native::socs_of, parse_toml_for};
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 6] = [
+    include_str!("../../definitions/emac.toml"),
     include_str!("../../definitions/enet.toml"),
     include_str!("../../definitions/gem.toml"),
     include_str!("../../definitions/macb.toml"),
     include_str!("../../definitions/mii.toml"),
+    include_str!("../../definitions/ravb.toml"),
 ];
 
 /// The definitions for a SoC such as `imx6q`; `mdio` stands for the registers of every PHY. Empty for an unknown SoC.
@@ -83,6 +85,12 @@ mod tests {
         assert_eq!(blocks("imx6q"), [("ENET".to_owned(), 0x0218_8000)]);
         assert_eq!(blocks("imx7d"), [("ENET1".to_owned(), 0x30be_0000), ("ENET2".to_owned(), 0x30bf_0000)]);
         assert_eq!(blocks("zynqmp").len(), 4);
+        assert_eq!(blocks("versal").len(), 2);
+        assert_eq!(blocks("sun8i-h3"), [("EMAC".to_owned(), 0x01c3_0000)]);
+        assert_eq!(blocks("r8a7795"), [("AVB".to_owned(), 0xe680_0000)]);
+        // The second generation has no delay of RGMII clocks.
+        assert!(builtin("r8a7790").unwrap().register("AVB_APSR").is_none());
+        assert!(builtin("r8a7795").unwrap().register("AVB_APSR").is_some());
         assert_eq!(blocks("sama5d3"), [("GEM".to_owned(), 0xf002_8000), ("MACB".to_owned(), 0xf802_c000)]);
         // Only chips with AVB have three rings.
         assert!(builtin("imx6q").unwrap().register("ENET_RCMR1").is_none());
@@ -91,6 +99,17 @@ mod tests {
         let overruns = gem.register("GEM1_RX_OVERRUN_ERRORS").unwrap();
         assert!(overruns.read_clears && overruns.access == Access::ReadOnly);
         assert_eq!(overruns.counter, Some(Counter { bits: 10, saturates: true }));
+    }
+
+    #[test]
+    fn every_counter_says_what_it_counts() {
+        for soc in socs().iter().filter(|soc| *soc != "at32ap7000" && !soc.starts_with("at91")) {
+            let all = builtin(soc).unwrap();
+            let counters = all.registers.iter().filter(|register| register.counter.is_some());
+            for counter in counters.filter(|counter| !counter.name.starts_with("MACB")) {
+                assert!(!counter.about.is_empty(), "{soc}: {}", counter.name);
+            }
+        }
     }
 
     /// Addresses that Boundary Devices' devregs gives for the i.MX6Q.

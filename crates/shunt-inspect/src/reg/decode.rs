@@ -1,6 +1,6 @@
 //! Splits a register's value into fields.
 
-use super::{Access, Definitions, Register};
+use super::{Access, Definitions, Register, definitions::mask};
 use serde::Serialize;
 
 /// A value, decoded.
@@ -14,6 +14,9 @@ pub struct Decoded {
     pub width: u8,
     /// The undecoded value.
     pub value: u64,
+    /// The count, without the bits beyond its width; absent if the register does not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
     /// What software may do with the register.
     pub access: Access,
     /// The purpose of the register; may be empty.
@@ -70,6 +73,7 @@ impl Decoded {
             address: all.address(register).unwrap_or(register.offset),
             width: register.width,
             value,
+            count: register.counter.map(|counter| value & mask(counter.bits)),
             access: register.access,
             about: register.about.clone(),
             fields,
@@ -105,6 +109,42 @@ mod tests {
         assert_eq!((differ[0].1.name.as_str(), differ[0].1.value), ("FCE", 1));
         assert_eq!(before.undefined_bits, None);
         assert_eq!(Decoded::new(&all, rcr, 1 << 10).undefined_bits, Some(1 << 10));
+    }
+
+    /// Values that were read on emulated boards while a driver was bound to the MAC.
+    #[test]
+    fn values_of_other_macs_have_their_meaning() {
+        let decode = |soc: &str, name: &str, value| {
+            let all = builtin(soc).unwrap();
+            Decoded::new(&all, all.register(name).unwrap(), value)
+        };
+        let meaning = |decoded: &Decoded, name: &str| {
+            decoded.fields.iter().find(|field| field.name == name).and_then(|field| field.meaning.clone())
+        };
+        let emac = decode("sun8i-h3", "EMAC_BASIC_CTL_0", 0xd);
+        assert_eq!(emac.address, 0x01c3_0000);
+        assert_eq!(meaning(&emac, "SPEED").as_deref(), Some("100 Mbit/s"));
+        assert_eq!(meaning(&emac, "DUPLEX").as_deref(), Some("full"));
+        assert_eq!(decode("sun8i-h3", "EMAC_TX_FLOW_CTL", 1).field("TX_FLOW_CTL_EN"), Some(1));
+        let gem = decode("versal", "GEM0_NET_CFG", 0x0106_044a);
+        assert_eq!(gem.address, 0xff0c_0004);
+        let set = ["GIGE_EN", "FULL_DUPLEX", "PAUSE_EN", "RX_CHKSUM_OFFLD_EN"].map(|name| gem.field(name));
+        assert_eq!(set, [Some(1), Some(1), Some(0), Some(1)]);
+        let avb = decode("r8a7795", "AVB_ECMR", 0x0403_0062);
+        let set = ["TXF", "RXF", "RE", "TE", "PRM"].map(|name| avb.field(name));
+        assert_eq!(set, [Some(1), Some(1), Some(1), Some(1), Some(0)]);
+        assert_eq!(meaning(&avb, "DM").as_deref(), Some("full duplex"));
+        assert_eq!(decode("r8a7795", "AVB_CSR", 0x0010_0004).undefined_bits, None);
+    }
+
+    #[test]
+    fn a_counter_has_its_count_without_the_bits_beyond_its_width() {
+        let all = builtin("imx6q").unwrap();
+        let lost = all.register("ENET_IEEE_R_MACERR").unwrap();
+        let decoded = Decoded::new(&all, lost, 0x0001_ffff);
+        assert_eq!((decoded.count, decoded.value), (Some(0xffff), 0x0001_ffff));
+        assert_eq!(decoded.about, "frames lost because the receive FIFO was full");
+        assert_eq!(Decoded::new(&all, all.register("ENET_RCR").unwrap(), 1).count, None);
     }
 
     #[test]

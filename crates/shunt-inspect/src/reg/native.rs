@@ -110,7 +110,7 @@ struct CountersText {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "expected an offset, or a table with `offset` and `bits`")]
+#[serde(untagged, expecting = "expected an offset, or a table with `offset`, `bits` and `about`")]
 enum CounterText {
     Offset(u64),
     Table(CounterTable),
@@ -120,7 +120,10 @@ enum CounterText {
 #[serde(deny_unknown_fields)]
 struct CounterTable {
     offset: u64,
-    bits: u8,
+    /// Width of the count, if it differs from the others'.
+    bits: Option<u8>,
+    #[serde(default)]
+    about: String,
 }
 
 fn usual_width() -> u8 {
@@ -169,9 +172,9 @@ fn read(text: &str, soc: Option<&str>) -> Result<Definitions, Problems> {
     if let Some(counters) = counters {
         for (name, typed) in counters.registers {
             let line = line_of(text, typed.span().start);
-            let (offset, bits) = match typed.into_inner() {
-                CounterText::Offset(offset) => (offset, counters.bits),
-                CounterText::Table(table) => (table.offset, table.bits),
+            let (offset, bits, about) = match typed.into_inner() {
+                CounterText::Offset(offset) => (offset, counters.bits, String::new()),
+                CounterText::Table(table) => (table.offset, table.bits.unwrap_or(counters.bits), table.about),
             };
             if !(1..=32).contains(&bits) {
                 problems.push(Problem::new(line, format!("{name}: a counter has 1 to 32 bits, not {bits}")));
@@ -186,7 +189,7 @@ fn read(text: &str, soc: Option<&str>) -> Result<Definitions, Problems> {
                 access: Access::ReadOnly,
                 read_clears: counters.read_clears,
                 counter,
-                about: String::new(),
+                about,
                 fields: Vec::new(),
             };
             registers.push((register, None));
@@ -309,7 +312,7 @@ wrap = 20
 [counters]
 bits = 16
 saturates = true
-registers = { DROPS = 12, LONG = { offset = 16, bits = 32 } }
+registers = { DROPS = 12, LONG = { offset = 16, bits = 32, about = "bytes" } }
 "#;
 
     #[test]
@@ -321,6 +324,7 @@ registers = { DROPS = 12, LONG = { offset = 16, bits = 32 } }
         assert_eq!((stat.width, stat.access, stat.read_clears), (16, Access::WriteOneToClear, true));
         assert_eq!(all.address(ctrl), Some(0x1004));
         assert_eq!(ctrl.field("speed").unwrap().values[&2], "1000 Mbit/s");
+        assert_eq!((drops.about.as_str(), long.about.as_str()), ("", "bytes"));
         let counters =
             [bytes, drops, long].map(|one| one.counter.map(|counter| (counter.bits, counter.saturates)));
         assert_eq!(counters, [Some((20, false)), Some((16, true)), Some((32, true))]);

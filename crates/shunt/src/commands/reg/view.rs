@@ -89,6 +89,8 @@ struct DecodedJson<'d> {
     address: u64,
     width: u8,
     value: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u64>,
     access: Access,
     about: &'d str,
     #[serde(serialize_with = "by_name")]
@@ -112,6 +114,7 @@ fn json(decoded: &Decoded) -> DecodedJson<'_> {
         address: decoded.address,
         width: decoded.width,
         value: decoded.value,
+        count: decoded.count,
         access: decoded.access,
         about: &decoded.about,
         fields: &decoded.fields,
@@ -195,7 +198,8 @@ fn fields(decoded: &Decoded, about: bool) -> String {
     } else {
         format!("{:#010x}", decoded.address)
     };
-    let head = format!("{}  {at}  {value}  {}", decoded.register, decoded.about);
+    let count = decoded.count.map_or(String::new(), |count| format!("  {count}"));
+    let head = format!("{}  {at}  {value}{count}  {}", decoded.register, decoded.about);
     let row = |field: &DecodedField| {
         let bits = if field.high == field.low {
             field.low.to_string()
