@@ -1,12 +1,14 @@
-//! Sixteen checks of a NIC and its driver, each with evidence, on one port or on two connected ports.
+//! Seventeen checks of a NIC and its driver, each with evidence, on one port or on two connected ports.
 //!
 //! Frames are raw, numbered and have known contents, so every loss, copy, change and padding byte is detected. A case
 //! waits for frames instead of sleeping, and restores the settings that it changed.
 
+mod address;
 mod frames;
 mod junit;
 mod offloads;
 mod port;
+mod rates;
 mod settings;
 mod stress;
 mod wire;
@@ -51,7 +53,7 @@ enum Fault {
     Broken(String),
 }
 
-const CASES: [Case; 16] = [
+const CASES: [Case; 17] = [
     Case {
         name: "link",
         title: "the link is up and carries frames both ways",
@@ -59,8 +61,8 @@ const CASES: [Case; 16] = [
     },
     Case {
         name: "modes",
-        title: "each speed and duplex, with and without autonegotiation",
-        run: Run::Port(settings::modes),
+        title: "each speed and duplex that both ends offer, at its line rate",
+        run: Run::Port(rates::modes),
     },
     Case { name: "pause", title: "pause frames are sent under overload", run: Run::Port(settings::pause) },
     Case {
@@ -108,6 +110,11 @@ const CASES: [Case; 16] = [
         name: "filters",
         title: "joining multicast groups and promiscuous mode lose nothing",
         run: Run::Wire(stress::filters),
+    },
+    Case {
+        name: "mac",
+        title: "after a change of its MAC address, the port takes frames to the new one only",
+        run: Run::Wire(address::change),
     },
     Case { name: "storm", title: "bursts of the smallest frames arrive", run: Run::Wire(stress::storm) },
     Case {

@@ -83,7 +83,7 @@ fn a_veth_passes_every_check_that_it_can_do_and_is_left_as_it_was() {
     far.run("ip link set p1 mtu 1600 up");
     // One feature of several that `tso` stands for.
     ns.run("ethtool -K p0 tx-tcp-mangleid-segmentation off");
-    let state = || ns.run("ethtool -k p0; cat /sys/class/net/p0/mtu /sys/class/net/p0/flags");
+    let state = || ns.run("ethtool -k p0; cd /sys/class/net/p0; cat mtu flags address");
     let before = state();
     let shunt = Shunt::on(&ns);
     let file = shunt.directory().join("checks.xml");
@@ -99,12 +99,12 @@ fn a_veth_passes_every_check_that_it_can_do_and_is_left_as_it_was() {
         assert_eq!(case["outcome"], if hardware { "impossible" } else { "pass" }, "{case:#}");
         assert!(!case["evidence"].as_str().unwrap().is_empty(), "{case:#}");
     }
-    assert_eq!(report["cases"].as_array().unwrap().len(), 16);
+    assert_eq!(report["cases"].as_array().unwrap().len(), 17);
     assert_eq!(state(), before);
     // The groups that the check joined.
     assert!(!ns.run("ip maddress show p0").contains("33:33:a5:5a"));
     let junit = fs::read_to_string(file).unwrap();
-    assert!(junit.contains("tests=\"16\" failures=\"0\" errors=\"0\" skipped=\"4\""), "{junit}");
+    assert!(junit.contains("tests=\"17\" failures=\"0\" errors=\"0\" skipped=\"4\""), "{junit}");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_sound_cable_of_taps_passes() {
     if !require_root() {
         return;
     }
-    let cases = ["link", "lengths", "padding", "integrity", "vlan", "mtu", "counters"];
+    let cases = ["link", "lengths", "padding", "integrity", "vlan", "mtu", "mac", "counters"];
     assert_found(|frame| vec![frame], &cases.map(|case| (case, "")));
     // A TAP cannot switch its offloads, so nothing is compared.
     for (case, outcome, evidence) in check_with(|frame| vec![frame], &["checksum", "segmentation"]) {
@@ -142,6 +142,16 @@ fn a_cable_that_flips_a_bit_is_found() {
             ("segmentation", "wrong checksum"),
         ],
     );
+}
+
+#[test]
+fn a_nic_that_keeps_filtering_by_its_old_address_is_found() {
+    if !require_root() {
+        return;
+    }
+    // The other address begins with these bytes.
+    let drop_new = |frame: Vec<u8>| if frame[..2] == [0x02, 0x53] { vec![] } else { vec![frame] };
+    assert_found(drop_new, &[("link", ""), ("mac", "was lost")]);
 }
 
 #[test]

@@ -205,7 +205,7 @@ fn page(seen: &[NicRow]) -> String {
          The instructions per packet are those of the threads that poll the router's two NICs, in a guest that counts instructions: for bursts of\n\
          32 UDP packets from both sides, and for a TCP stream in bursts of 32 frames of the MTU, which the router's GRO merges unless XDP takes\n\
          them. They include the driver's instructions, but say nothing about the cost of the hardware.\n\n\
-         The last column has the outcomes of the [sixteen cases](guide/check.md) of `shunt check` between two NICs. The\n\
+         The last column has the outcomes of the [cases](guide/check.md) of `shunt check` between two NICs. The\n\
          failures are real: QEMU 7.2 cuts aggregates of e1000e and vmxnet3 into IP fragments instead of TCP segments, and its vmxnet3 receives 802.1ad\n\
          tags as 802.1Q tags; virtio_net without mergeable buffers accepts an MTU of 9000, but loses such frames; 8139cp counts received bytes without\n\
          the Ethernet header; tulip loses frames while multicast groups change. The 82540EM passed `pause` in one of three runs.\n\n{}",

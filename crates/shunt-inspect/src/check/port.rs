@@ -61,6 +61,8 @@ pub(super) struct Direction {
 /// The settings that a case may change, as text to compare.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct State {
+    /// The MAC address.
+    address: String,
     mtu: u32,
     up: bool,
     promisc: bool,
@@ -155,6 +157,7 @@ impl Port {
         });
         let addresses = self.run(&format!("ip -oneline address show dev {} scope global", self.name))?;
         Ok(State {
+            address: shown.address,
             mtu: shown.mtu,
             up: shown.flags.iter().any(|flag| flag == "UP"),
             promisc: shown.flags.iter().any(|flag| flag == "PROMISC"),
@@ -184,6 +187,9 @@ impl Port {
         let name = &self.name;
         let mut complaints = Vec::new();
         let mut set = |line: String| complaints.extend(self.run(&line).err());
+        if now.address != before.address {
+            set(format!("ip link set {name} address {}", before.address));
+        }
         if now.mtu != before.mtu {
             set(format!("ip link set {name} mtu {}", before.mtu));
         }
@@ -212,6 +218,11 @@ impl Port {
 }
 
 impl State {
+    /// Whether it has an address that Linux removes when the port goes down, or that has routes.
+    pub(super) fn has_addresses(&self) -> bool {
+        !self.addresses.trim().is_empty()
+    }
+
     pub(super) fn is_up(&self) -> bool {
         self.up
     }

@@ -1,4 +1,4 @@
-//! Cases about the link and the driver's settings: modes, pause, rings, coalescing.
+//! Cases about the link and the driver's settings: pause, rings, coalescing.
 
 use super::{
     Checked, Fault,
@@ -10,8 +10,6 @@ use super::{
 const FRAMES: usize = 256;
 /// Number of small frames in the overload burst.
 const OVERLOAD: usize = 8192;
-/// Modes of copper, as ethtool's arguments.
-const MODES: [(u32, &str); 5] = [(10, "half"), (10, "full"), (100, "half"), (100, "full"), (1000, "full")];
 
 fn sixty(count: usize) -> Vec<Sent> {
     vec![Sent::long(60); count]
@@ -33,49 +31,6 @@ pub(super) fn link(wire: &Wire) -> Checked {
     let words = ["Speed:", "Duplex:", "Auto-negotiation:", "Link partner advertised link modes:"];
     let lines = mode.lines().map(str::trim).filter(|line| words.iter().any(|word| line.starts_with(word)));
     arrived.all(format!("{}; {count} frames, both ways", lines.collect::<Vec<_>>().join(", ")))
-}
-
-pub(super) fn modes(port: &Port, wire: Option<&Wire>) -> Checked {
-    let text = port.run(&format!("ethtool {}", port.name)).map_err(Fault::Impossible)?;
-    let supported: Vec<_> = MODES
-        .iter()
-        .filter(|(speed, duplex)| text.contains(&format!("{speed}baseT/{}", capital(duplex))))
-        .collect();
-    if supported.is_empty() {
-        return Err(Fault::Impossible(
-            "the driver offers no modes of copper (10, 100 or 1000baseT)".to_owned(),
-        ));
-    }
-    let wire = needs_wire(port, wire)?;
-    let autoneg = text.contains("Auto-negotiation: on");
-    let (mut evidence, mut refusals) = (Vec::new(), Vec::new());
-    let mut failure = None;
-    let modes = supported.len();
-    for (speed, duplex) in supported {
-        let set = format!("ethtool -s {} autoneg on advertise {speed}baset/{}", port.name, capital(duplex));
-        let set = port.run(&set).or_else(|_| {
-            port.run(&format!("ethtool -s {} speed {speed} duplex {duplex} autoneg on", port.name))
-        });
-        if let Err(why) = set {
-            refusals.push(why);
-            continue;
-        }
-        let carried = port.wait_for_link().map_err(Fault::Failed).and_then(|()| {
-            let arrived = wire.both_ways(&sixty(FRAMES))?;
-            arrived.all("")
-        });
-        match carried {
-            Ok(_) => evidence.push(format!("{speed}/{duplex}")),
-            Err(fault) => failure = failure.or(Some(fault)),
-        }
-    }
-    if refusals.len() == modes {
-        return Err(Fault::Impossible(refusals.swap_remove(0)));
-    }
-    let refused = refusals.into_iter().next().map(Fault::Failed);
-    let back = port.run(&format!("ethtool -s {} autoneg {}", port.name, super::port::switch(autoneg)));
-    back.and_then(|_| port.wait_for_link()).map_err(Fault::Broken)?;
-    failure.or(refused).map_or_else(|| Ok(format!("frames pass at {}", evidence.join(", "))), Err)
 }
 
 pub(super) fn pause(port: &Port, wire: Option<&Wire>) -> Checked {
@@ -190,8 +145,4 @@ pub(super) fn coalesce(port: &Port, wire: Option<&Wire>) -> Checked {
     }
     let _ = port.run(&format!("ethtool -C {} rx-usecs {before}", port.name));
     outcome.map(|()| evidence.join("; "))
-}
-
-fn capital(duplex: &str) -> &'static str {
-    if duplex == "half" { "Half" } else { "Full" }
 }

@@ -1,7 +1,7 @@
 //! Sends numbered frames from one port to another, and reports the fate of each.
 
 use super::{Fault, port::Port};
-use shunt_lab::net::Tap;
+use shunt_lab::net::{Frame, Tap};
 use shunt_wire::{Ethernet, Mac, Tag, encap};
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -14,6 +14,8 @@ pub(super) const ETHERTYPE: u16 = 0x88b5;
 pub(super) const SHORTEST: usize = encap::header_bytes(0) + 8;
 /// Frames in flight: far fewer than a socket's queue holds.
 const WINDOW: usize = 128;
+/// Frames of a flood in flight: more than a NIC's interrupt delay at 1 Gbit/s, and less than 0.1 s at 10 Mbit/s.
+const FLOOD_WINDOW: usize = 64;
 /// A frame is lost if no frame has arrived for this long.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Stop sending after this many losses.
@@ -40,6 +42,13 @@ impl Sent {
     pub(super) fn long(bytes: usize) -> Self {
         Self { bytes, tags: Vec::new(), to: None }
     }
+}
+
+/// Frames that arrived one after the other, and the time that they took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Flood {
+    pub(super) frames: usize,
+    pub(super) time: Duration,
 }
 
 /// The fate of the frames of one run.
@@ -201,15 +210,54 @@ impl Wire {
         Ok(result)
     }
 
-    /// The next frame at an end.
+    /// The bytes of the next frame at an end.
     pub(super) fn receive(&self, at: usize, timeout: Duration) -> Result<Option<Vec<u8>>, Fault> {
+        Ok(self.receive_frame(at, timeout)?.map(|frame| frame.bytes))
+    }
+
+    /// The next frame at an end.
+    pub(super) fn receive_frame(&self, at: usize, timeout: Duration) -> Result<Option<Frame>, Fault> {
         match self.taps[at].receive_within(timeout) {
-            Ok(frame) => Ok(frame.map(|frame| frame.bytes)),
+            Ok(frame) => Ok(frame),
             // The socket reports a link that went down once.
-            Err(_) => Ok(self.taps[at]
+            Err(_) => self.taps[at]
                 .receive_within(timeout)
-                .map_err(|error| Fault::Broken(format!("receiving on {}: {error}", self.ends[at])))?
-                .map(|frame| frame.bytes)),
+                .map_err(|error| Fault::Broken(format!("receiving on {}: {error}", self.ends[at]))),
+        }
+    }
+
+    /// Sends frames of one length from an end to the other for a while, as fast as they arrive.
+    pub(super) fn flood(&self, from: usize, bytes: usize, lasting: Duration) -> Result<Flood, Fault> {
+        let frame = empty(self.macs[from], self.macs[1 - from], bytes);
+        while self.receive(1 - from, Duration::ZERO)?.is_some() {}
+        let (mut in_flight, mut first, mut flood) = (0, None::<Instant>, Flood::default());
+        loop {
+            let is_over = first.is_some_and(|first| first.elapsed() >= lasting);
+            while !is_over && in_flight < FLOOD_WINDOW {
+                self.taps[from].try_send(&frame).map_err(|error| {
+                    Fault::Failed(format!("{} refuses a frame of {bytes} bytes: {error}", self.ends[from]))
+                })?;
+                in_flight += 1;
+            }
+            if in_flight == 0 {
+                return Ok(flood);
+            }
+            let Some(arrived) = self.receive(1 - from, PATIENCE)? else {
+                return Err(Fault::Failed(format!(
+                    "{}: {in_flight} frames of {bytes} bytes were lost after {} had arrived",
+                    self.direction(from),
+                    flood.frames
+                )));
+            };
+            if arrived != frame {
+                continue;
+            }
+            in_flight -= 1;
+            // The time runs from the first arrival, so that frame is not counted.
+            match first {
+                None => first = Some(Instant::now()),
+                Some(first) => flood = Flood { frames: flood.frames + 1, time: first.elapsed() },
+            }
         }
     }
 

@@ -66,6 +66,8 @@ pub struct Frame {
     pub unfinished: bool,
     /// Whether the NIC says that its L4 checksum is correct.
     pub verified: bool,
+    /// Whether its destination is another host's address: the NIC passed it on, and the stack ignores it.
+    pub for_other: bool,
 }
 
 impl Frame {
@@ -320,6 +322,7 @@ impl Tap {
             socket::recvmsg::<LinkAddr>(self.socket.as_raw_fd(), &mut buffers, Some(&mut control), flags)?;
         let length = message.bytes;
         let ours = message.address.is_some_and(|address| address.ifindex() == self.ifindex);
+        let for_other = message.address.is_some_and(|address| address.pkttype() == libc::PACKET_OTHERHOST);
         let (mut aux, mut arrived) = (None, Duration::ZERO);
         for message in message.cmsgs()? {
             match message {
@@ -332,7 +335,8 @@ impl Tap {
         if let Some(tag) = aux.tag.filter(|_| bytes.len() >= encap::TAG_AT) {
             encap::push_tags(&mut bytes, &[tag]);
         }
-        Ok(ours.then_some((Frame { bytes, unfinished: aux.unfinished, verified: aux.verified }, arrived)))
+        let Aux { unfinished, verified, .. } = aux;
+        Ok(ours.then_some((Frame { bytes, unfinished, verified, for_other }, arrived)))
     }
 }
 

@@ -14,7 +14,7 @@ use shunt_api::{Failure, FailureCode};
 use shunt_inspect::check::{self, Port, junit};
 use std::{fs, path::PathBuf};
 
-/// Check a NIC and its driver: sixteen cases with evidence, on a port and the port at the other end of its cable.
+/// Check a NIC and its driver: seventeen cases with evidence, on a port and the port at the other end of its cable.
 ///
 /// Each case puts back what it changed. While it runs, settings of both ports change and links may go down: run it on
 /// ports without other traffic. The exit code is 30 if a case failed.
