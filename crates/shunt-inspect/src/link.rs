@@ -4,6 +4,7 @@
 //! netlink and the rest from sysfs and procfs. [`Setting`] changes settings.
 
 mod ethtool;
+mod partner;
 mod rates;
 mod setting;
 mod system;
@@ -35,6 +36,9 @@ pub struct Link {
     pub advertised: Vec<String>,
     /// Link modes that the partner advertises; empty if unknown.
     pub partner: Vec<String>,
+    /// Whether [`Link::partner`] was read from the registers of the PHY, because the driver does not tell.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub partner_by_mdio: bool,
     /// Flow control.
     pub pause: Option<Pause>,
     /// Sizes of the rings.
@@ -156,12 +160,22 @@ impl Link {
         let mut link = Self { nic: Nic::read(port), ..Self::default() };
         link.read_system(Path::new("/"), port);
         ethtool::read(&mut link, port).await;
+        link.ask_phy(port);
         link.qdiscs = system::qdiscs(port).unwrap_or_else(|why| {
             link.lacking.insert("qdisc".to_owned(), why);
             Vec::new()
         });
         link.counters = Self::counters(port);
         Some(link)
+    }
+
+    /// Reads what the partner advertises from the PHY, if the link is up and the driver has not told.
+    fn ask_phy(&mut self, port: &str) {
+        if self.carrier && self.partner.is_empty() {
+            let gigabit = self.advertised.iter().any(|mode| mode.starts_with("1000baseT/"));
+            self.partner = partner::advertised(port, gigabit);
+            self.partner_by_mdio = !self.partner.is_empty();
+        }
     }
 
     /// The counters of a port, without its settings.

@@ -23,6 +23,7 @@ pub use dat::parse_dat;
 pub use decode::{Decoded, DecodedField};
 pub use definitions::{Access, Block, Bus, Counter, Definitions, EthtoolLayout, Field, Register};
 pub use dump::{DumpError, parse_ethtool_dump, parse_regmap};
+pub(crate) use mdio::MdioBus;
 pub use native::{parse_toml, parse_toml_for};
 pub use problem::{Problem, Problems};
 pub use select::{SelectError, Selected, Selector};

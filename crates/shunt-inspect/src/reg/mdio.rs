@@ -26,7 +26,7 @@ struct Request {
 
 /// The PHYs on the MDIO bus of a network device.
 #[derive(Debug)]
-pub(super) struct MdioBus {
+pub(crate) struct MdioBus {
     socket: OwnedFd,
     port: [u8; libc::IFNAMSIZ],
     phy: u16,
@@ -34,7 +34,7 @@ pub(super) struct MdioBus {
 
 impl MdioBus {
     /// The bus of a device, with this PHY or the device's own.
-    pub(super) fn open(port: &str, phy: Option<u16>) -> io::Result<Self> {
+    pub(crate) fn open(port: &str, phy: Option<u16>) -> io::Result<Self> {
         let mut name = [0; libc::IFNAMSIZ];
         let short = port.len() < name.len() && !port.is_empty();
         if !short {
@@ -49,7 +49,7 @@ impl MdioBus {
         Ok(bus)
     }
 
-    pub(super) fn read(&self, register: u16) -> io::Result<u16> {
+    pub(crate) fn read(&self, register: u16) -> io::Result<u16> {
         Ok(self.ask(SIOCGMIIREG, register, 0)?.value_out)
     }
 

@@ -160,7 +160,8 @@ fn modes(link: &Link) -> String {
         return lacking(link, "link modes");
     }
     let list = |modes: &[String]| if modes.is_empty() { "unknown".to_owned() } else { modes.join(" ") };
-    format!("we offer {}; the partner offers {}", list(&link.advertised), list(&link.partner))
+    let source = if link.partner_by_mdio { ", read from the PHY" } else { "" };
+    format!("we offer {}; the partner offers {}{source}", list(&link.advertised), list(&link.partner))
 }
 
 fn pause(screen: &LinkScreen) -> String {
