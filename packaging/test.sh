@@ -7,6 +7,8 @@ tools=$(packaging/tools.sh) || exit
 
 namespaces() { ip netns list 2>/dev/null | cut -d ' ' -f 1 | grep '^shunt-' | sort; }
 
+# Output in pipes would fit this width.
+unset COLUMNS
 before=$(namespaces)
 PATH=$tools:$PATH packaging/cargo.sh nextest run --locked --workspace "$@"
 status=$?

@@ -1,14 +1,22 @@
 //! Golden files: what commands print, kept beside them.
 
-use crate::render::{Answer, Format, units};
+use crate::render::{
+    Answer, Format,
+    columns::{CELL, TABLE},
+    style, units,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::{
+    collections::BTreeSet,
     env, fs,
     panic::Location,
     path::{Path, PathBuf},
 };
+use textwrap::core::display_width;
 
+/// The width of a terminal that every text fits.
+const NARROW: usize = 80;
 /// The width of golden files of JSON.
 const WIDTH: usize = 110;
 /// Objects and arrays that are indented this far, such as the readings of a file of results, take one line each.
@@ -37,6 +45,50 @@ pub(crate) fn assert_golden(name: &str, answer: &dyn Answer, format: Format) {
     let text = show(answer, format);
     assert_golden_text(name, &if name.ends_with(".json") { folded(&text) } else { text.clone() });
     assert!(text.lines().all(|line| line.trim_end() == line), "blanks at the end of a line of {name}");
+    if !format.json {
+        assert_fits(name, answer, format);
+    }
+}
+
+/// At 80 columns, no line is longer, and each part of a table keeps the columns that name its rows.
+pub(crate) fn assert_fits(name: &str, answer: &dyn Answer, format: Format) {
+    let narrow = Format { width: Some(NARROW), ..format };
+    let fitted = show(answer, narrow);
+    let longest = fitted.lines().map(display_width).max().unwrap_or(0);
+    assert!(longest <= NARROW, "{name} has {longest} columns:\n{fitted}");
+    let text = style::plain(&answer.text(narrow));
+    for (sides, rows) in tables(&text) {
+        let lines: String =
+            rows.iter().map(|row| format!("{CELL}{}\n", row.join(&CELL.to_string()))).collect();
+        let alone = narrow.finish(&format!("{TABLE}{sides}\n{lines}"));
+        let has = |text: &str, cell: &str| cell.split_whitespace().all(|word| text.contains(word));
+        let keys = keys(&rows);
+        for row in &rows {
+            let is_whole = row.iter().all(|cell| has(&alone, cell));
+            let is_named = |part: &str| part.lines().any(|line| row[..keys].iter().all(|key| has(line, key)));
+            assert!(is_whole && alone.split("\n\n").all(is_named), "{name}: {row:?} is not whole:\n{alone}");
+        }
+    }
+}
+
+/// The tables of an answer: the sides of the columns, and the rows.
+fn tables(text: &str) -> Vec<(&str, Vec<Vec<&str>>)> {
+    let mut tables: Vec<(&str, Vec<Vec<&str>>)> = Vec::new();
+    for line in text.lines() {
+        match (line.strip_prefix(TABLE), line.strip_prefix(CELL), tables.last_mut()) {
+            (Some(sides), ..) => tables.push((sides, Vec::new())),
+            (None, Some(cells), Some((_, rows))) => rows.push(cells.split(CELL).collect()),
+            _ => {}
+        }
+    }
+    tables
+}
+
+/// The number of columns that name the rows: the fewest that tell them apart.
+fn keys(rows: &[Vec<&str>]) -> usize {
+    let columns = rows.iter().map(Vec::len).min().unwrap_or(0);
+    let names = |count: usize| rows.iter().map(|row| &row[..count]).collect::<BTreeSet<_>>();
+    (1..columns).find(|count| names(*count).len() == rows.len()).unwrap_or(columns.min(1))
 }
 
 /// As [`assert_golden`], for a text.

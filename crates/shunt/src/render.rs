@@ -114,7 +114,7 @@ pub(crate) struct Format {
     /// One line for each object.
     pub(crate) brief: bool,
     pub(crate) verbose: bool,
-    /// The width of the terminal in columns; none if standard output is no terminal.
+    /// The width of the terminal in columns, or COLUMNS; none if standard output is no terminal and COLUMNS is not set.
     pub(crate) width: Option<usize>,
     /// Whether colours are wanted.
     pub(crate) colour: bool,

@@ -309,6 +309,22 @@ fn usage_errors_exit_with_2_and_wrong_files_with_18() {
 }
 
 #[test]
+fn output_of_a_pipe_fits_columns_if_that_is_a_width() {
+    let longest = |columns: Option<&str>| {
+        let mut line = Command::new(shunt());
+        line.args(["line", "--speed", "1G"]).env_remove("COLUMNS");
+        let out = line.envs(columns.map(|columns| ("COLUMNS", columns))).output().unwrap().stdout;
+        String::from_utf8(out).unwrap().lines().map(str::len).max().unwrap()
+    };
+    let whole = longest(None);
+    assert!(whole > 80, "{whole}");
+    assert!(longest(Some("80")) <= 80 && longest(Some("50")) <= 50);
+    for wrong in ["", "0", "wide", "-1"] {
+        assert_eq!(longest(Some(wrong)), whole, "{wrong}");
+    }
+}
+
+#[test]
 fn the_manual_pages_are_written_into_a_directory() {
     let sandbox = Sandbox::new();
     let pages = sandbox.dir.path();

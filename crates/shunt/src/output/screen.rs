@@ -27,11 +27,11 @@ impl Screen {
     }
 }
 
-/// The columns of the terminal of standard output, also of one that cannot move its cursor; none if standard output is
-/// something else.
+/// The columns of the terminal of standard output, also of one that cannot move its cursor. If standard output is
+/// something else, the environment variable COLUMNS; none if it is not set.
 pub(crate) fn width() -> Option<usize> {
     if !io::stdout().is_terminal() {
-        return None;
+        return env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);
     }
     let columns = terminal::size().map_or(0, |(columns, _)| columns);
     Some(if columns == 0 { 80 } else { columns.into() })

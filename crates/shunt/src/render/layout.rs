@@ -15,8 +15,9 @@ const BROKEN_COLUMN: usize = 24;
 
 /// The text in lines of at most `width` columns, or as wide as it is.
 ///
-/// A table that is too wide has its longest column of text broken, if the others leave room for it. Otherwise it
-/// becomes several tables, one below the other, which repeat the columns that name the rows.
+/// A table that is too wide has its longest column of text broken, if the others leave room for it. A last column of
+/// text without room stands below its rows. Otherwise the table becomes several tables, one below the other, which
+/// repeat the columns that name the rows.
 pub(crate) fn fit(text: &str, width: Option<usize>) -> String {
     let width = width.map(|width| width.max(NARROWEST));
     let mut fitted = String::new();
@@ -67,7 +68,13 @@ fn table(sides: &str, rows: &[Vec<&str>], width: Option<usize>) -> String {
             return aligned(&sides, rows, &columns, Some((longest, room)));
         }
     }
-    let names = names(&sides, &widths, width / 2);
+    if let Some((last, before)) = columns.split_last().filter(|(_, before)| before.len() > 1)
+        && sides[*last] == '<'
+        && total(before) <= width
+    {
+        return with_remarks(&sides, rows, before, width);
+    }
+    let names = names(&sides, rows, &widths, width);
     let mut text = String::new();
     let mut rest = &columns[names..];
     while !rest.is_empty() {
@@ -82,15 +89,33 @@ fn table(sides: &str, rows: &[Vec<&str>], width: Option<usize>) -> String {
     text
 }
 
-/// How many of the first columns are repeated: those with names, as far as they take no more than this width.
-fn names(sides: &[char], widths: &[usize], most: usize) -> usize {
-    let mut taken = 0;
-    let fits = |(side, width): &(&char, &usize)| {
-        taken += **width + GAP;
-        **side == '<' && taken <= most + GAP
+/// The table without its last column, whose cells stand below their rows.
+fn with_remarks(sides: &[char], rows: &[Vec<&str>], columns: &[usize], width: usize) -> String {
+    let lines = aligned(sides, rows, columns, None);
+    let remark = |row: &Vec<&str>| {
+        let remark = row.get(columns.len()).copied().unwrap_or_default();
+        let indented = format!("{:HANG$}{remark}\n", "");
+        if remark.is_empty() { remark.to_owned() } else { broken(&indented, Some(width)) }
     };
-    let count = sides.iter().zip(widths).take_while(fits).count();
-    count.clamp(1, sides.len().saturating_sub(1).max(1))
+    lines.split_inclusive('\n').zip(rows).map(|(line, row)| line.to_owned() + &remark(row)).collect()
+}
+
+/// How many of the first columns are repeated: those with text, as far as they take half of the width, and as many as
+/// tell the rows apart, as far as they take three quarters. The first row has the heads.
+fn names(sides: &[char], rows: &[Vec<&str>], widths: &[usize], width: usize) -> usize {
+    let are_apart = |count: &usize| {
+        let mut names: Vec<&[&str]> = rows.iter().map(|row| &row[..row.len().min(*count)]).collect();
+        names.sort_unstable();
+        names.windows(2).all(|two| two[0] != two[1])
+    };
+    let most_columns = widths.len().saturating_sub(1).max(1);
+    let most_that_fit = |wanted: usize, width: usize| {
+        let taken = |count: usize| widths[..count].iter().map(|width| width + GAP).sum::<usize>() - GAP;
+        (1..=wanted.min(most_columns)).rev().find(|count| taken(*count) <= width).unwrap_or(1)
+    };
+    let texts = sides.iter().take_while(|side| **side == '<').count();
+    let apart = (1..most_columns).find(are_apart).unwrap_or(most_columns);
+    most_that_fit(texts, width / 2).max(most_that_fit(apart, width - width / 4))
 }
 
 /// These columns of the rows, one of them perhaps broken to a width.

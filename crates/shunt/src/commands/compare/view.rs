@@ -116,12 +116,11 @@ fn machine_doubts(readings: &[Compared]) -> String {
 }
 
 fn fields(compared: &Compared) -> Vec<String> {
-    let Compared { name, unit, runs, pairing, spread, verdict, .. } = compared;
+    let Compared { name, unit, runs, pairing, spread, .. } = compared;
     let runs = match pairing {
-        Pairing::Interleaved => format!("{} pairs in turn", runs.0.min(runs.1)),
+        Pairing::Interleaved => format!("{} in turn", runs.0.min(runs.1)),
         Pairing::InSequence => format!("{} and {}", runs.0, runs.1),
     };
-    let conclusion = conclusion(compared);
     vec![
         name.clone(),
         number(compared.a),
@@ -130,11 +129,7 @@ fn fields(compared: &Compared) -> Vec<String> {
         change(compared),
         spread.map_or("-".to_owned(), |spread| interval(compared, spread)),
         runs,
-        match verdict {
-            Verdict::Better => style::good(&conclusion),
-            Verdict::Worse => style::bad(&conclusion),
-            _ => conclusion,
-        },
+        marked(compared),
     ]
 }
 
@@ -146,11 +141,23 @@ pub(crate) fn change(compared: &Compared) -> String {
 
 /// The confidence interval of the change.
 pub(crate) fn interval(compared: &Compared, spread: Spread) -> String {
-    format!("{} to {}", amount(compared, spread.low), amount(compared, spread.high))
+    let [low, high] = [spread.low, spread.high].map(|end| amount(compared, end));
+    // The unit stands once.
+    format!("{} to {high}", low.split_once(' ').map_or(&*low, |(number, _)| number))
+}
+
+/// The conclusion in its colour: green if better, red if worse.
+pub(crate) fn marked(compared: &Compared) -> String {
+    let conclusion = conclusion(compared);
+    match compared.verdict {
+        Verdict::Better => style::good(&conclusion),
+        Verdict::Worse => style::bad(&conclusion),
+        _ => conclusion,
+    }
 }
 
 /// The conclusion, with its margin, or with why there is none and what would tell.
-pub(crate) fn conclusion(compared: &Compared) -> String {
+fn conclusion(compared: &Compared) -> String {
     let is_shares = compared.difference.is_some() && compared.unit == "%";
     match (compared.verdict, compared.obstacle) {
         (Verdict::Better, _) => "better".to_owned(),

@@ -1,7 +1,7 @@
 //! The texts of `shunt bench matrix` and `shunt bench rxtx`. Doubts stand above the numbers.
 
 use crate::{
-    commands::compare::view::{change, conclusion, interval},
+    commands::compare::view::{change, interval, marked},
     render::{Answer, Format, columns::align, units},
 };
 use shunt_api::{Failure, FailureCode};
@@ -66,40 +66,92 @@ pub(crate) fn matrix(report: &Report) -> String {
     text + &line_note(report, "; line is the share of its payload")
 }
 
-/// One row for each variant, then the gains against the first variant.
+/// For each further variant, a table of both directions next to the first variant, and how sure the changes are.
 pub(crate) fn rxtx(report: &Report) -> String {
-    let mut heads = vec!["variant".to_owned()];
-    for cell in &report.cells {
-        let (unit, range) = match cell.protocol {
-            Protocol::Tcp => ("Mbit/s", "from-to"),
-            Protocol::Udp => ("lost %", "from-to"),
-        };
-        heads.push(format!("{} {} {unit}", cell.protocol.name(), arrow(way(cell))));
-        heads.extend([range, "CPU %"].map(str::to_owned));
+    let mut text = doubts(report);
+    let (first, others) = match report.columns.split_first() {
+        Some((first, others)) => (first.as_str(), others),
+        None => ("", &[][..]),
+    };
+    // Lines below the tables say why a variant was not measured.
+    let is_measured = |column: &&String| {
+        let mut readings =
+            report.cells.iter().map(|cell| report.reading(cell, way(cell), column, measured(cell)));
+        readings.any(|reading| reading.is_some())
+    };
+    let others: Vec<&String> = others.iter().filter(is_measured).collect();
+    if others.is_empty() {
+        text += &variant_tables(report, first, None);
     }
-    let mut rows = vec![heads];
-    for column in &report.columns {
-        let mut row = vec![column.clone()];
-        for cell in &report.cells {
-            let reading = |quantity| report.reading(cell, way(cell), column, quantity);
-            let (main, load) = (reading(measured(cell)), reading(Quantity::CpuLoad));
-            let shown = if cell.protocol == Protocol::Udp { loss } else { mbps };
-            row.push(or_dash(main.map(|reading| shown(reading.value))));
-            row.push(or_dash(main.and_then(|reading| range(reading, shown))));
-            row.push(or_dash(load.map(|reading| units::rounded(reading.value))));
-        }
-        rows.push(row);
+    for (nth, other) in others.into_iter().enumerate() {
+        text += if nth > 0 { "\n" } else { "" };
+        text += &variant_tables(report, first, Some(other));
     }
-    let mut text = doubts(report) + &align("<>", &rows) + &gains(report) + &missing_readings(report);
+    text += &missing_readings(report);
     let udp = report.cells.iter().find(|cell| cell.protocol == Protocol::Udp);
     let rate = udp.and_then(|cell| cell.offered_bps(report.speed)).unwrap_or(0);
     text += &format!(
-        "> is from the LAN to the WAN. Runs of {} s; UDP at {} of payload. {}.\n",
-        report.seconds,
+        "RX is from the WAN to the LAN, TX from the LAN to the WAN; Mbit/s are of TCP, losses of UDP at {} of payload. \
+         Runs of {} s. {}.\n",
         units::bits_per_second(rate),
+        report.seconds,
         cpu_note(report)
     );
     text + &line_note(report, "")
+}
+
+/// The medians with the CPU load and the change; below them, the ranges of the runs with the interval of the change, and
+/// the change of the CPU load.
+fn variant_tables(report: &Report, first: &str, other: Option<&String>) -> String {
+    let columns: Vec<&str> = [first].into_iter().chain(other.map(String::as_str)).collect();
+    let mut cells: Vec<&Cell> = report.cells.iter().collect();
+    cells.sort_by_key(|cell| (cell.protocol, way(cell) == FlowDirection::Forward));
+    let mut medians = vec![vec![String::new()]];
+    medians[0].extend(columns.iter().flat_map(|name| [(*name).to_owned(), "CPU %".to_owned()]));
+    medians[0].extend(other.iter().flat_map(|_| ["change".to_owned(), String::new()]));
+    let mut ranges = vec![vec!["runs from-to".to_owned()]];
+    ranges[0].extend(columns.iter().map(|name| (*name).to_owned()));
+    ranges[0].extend(other.map(|_| "change, 95 %".to_owned()));
+    let mut loads = vec![["CPU load", "change", "95 %", ""].map(str::to_owned).to_vec()];
+    for cell in cells {
+        let (unit, shown): (_, fn(f64) -> String) = match cell.protocol {
+            Protocol::Tcp => ("Mbit/s", mbps),
+            Protocol::Udp => ("lost %", loss),
+        };
+        let test = format!("{} {unit}", received_or_sent(cell));
+        let (mut row, mut range_row) = (vec![test.clone()], vec![test.clone()]);
+        for column in &columns {
+            let reading = |quantity| report.reading(cell, way(cell), column, quantity);
+            let main = reading(measured(cell));
+            row.push(or_dash(main.map(|reading| shown(reading.value))));
+            row.push(or_dash(reading(Quantity::CpuLoad).map(|reading| units::rounded(reading.value))));
+            range_row.push(or_dash(main.and_then(|reading| range(reading, shown))));
+        }
+        if let Some(column) = other {
+            let gain = |quantity| report.gain(cell, way(cell), column, quantity);
+            let within = |gain: &Compared| Some(interval(gain, gain.spread?));
+            let main = gain(measured(cell));
+            row.extend([or_dash(main.as_ref().map(change)), main.as_ref().map_or(String::new(), marked)]);
+            range_row.push(or_dash(main.as_ref().and_then(within)));
+            let load = gain(Quantity::CpuLoad);
+            loads.extend(load.map(|gain| vec![test, change(&gain), or_dash(within(&gain)), marked(&gain)]));
+        }
+        medians.push(row);
+        ranges.push(range_row);
+    }
+    let mut text = align(if other.is_some() { "<>>>>><" } else { "<>" }, &medians);
+    if report.results.readings.values().any(|reading| reading.runs.len() > 1) {
+        text += &align("<>", &ranges);
+    }
+    text + &if loads.len() > 1 { align("<>><", &loads) } else { String::new() }
+}
+
+/// The direction as the host on the LAN has it.
+fn received_or_sent(cell: &Cell) -> &'static str {
+    match way(cell) {
+        FlowDirection::Forward => "TX",
+        FlowDirection::Reverse => "RX",
+    }
 }
 
 fn goodput_table(report: &Report) -> String {
@@ -173,24 +225,6 @@ fn labels(cell: &Cell, way: FlowDirection) -> Vec<String> {
     let family = if cell.v6 { "IPv6" } else { "IPv4" };
     let protocol = cell.protocol.name().to_owned();
     vec![protocol, family.to_owned(), name_if(cell.nat, "NAT"), name_if(cell.vlan, "VLAN"), direction]
-}
-
-fn gains(report: &Report) -> String {
-    let Some((first, others)) = report.columns.split_first() else { return String::new() };
-    if others.is_empty() {
-        return String::new();
-    }
-    let mut rows = vec![[&format!("to {first}"), "", "change", "95 %", ""].map(str::to_owned).to_vec()];
-    for column in others {
-        for cell in &report.cells {
-            let Some(gain) = report.gain(cell, way(cell), column, measured(cell)) else { continue };
-            let what = if cell.protocol == Protocol::Udp { " lost" } else { "" };
-            let within = gain.spread.map(|spread| interval(&gain, spread));
-            let traffic = format!("{} {}{what}", cell.protocol.name(), arrow(way(cell)));
-            rows.push(vec![column.clone(), traffic, change(&gain), or_dash(within), conclusion(&gain)]);
-        }
-    }
-    align("<<><", &rows)
 }
 
 /// The doubts of the report as a whole, and of its readings; doubts that several readings share are shown once.
