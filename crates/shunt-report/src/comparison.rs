@@ -4,9 +4,9 @@
 use super::{
     doubts,
     engine::{self, BASELINES, EngineName},
-    files::FileReading,
+    files::{self, FileReading},
     grid::{self, Cell, Change},
-    plot::{self, Bars, Plot, colour},
+    plot::{self, Plot, colour},
     reading::{self, ReadingView, RunRow, Table, distribution_plots, in_unit},
     section::{Figure, Line},
 };
@@ -21,6 +21,9 @@ const MOST_GROUPS: usize = 24;
 
 /// The head of a row with the CPU load of the test above.
 const CPU_LOAD: &str = "CPU load";
+
+/// Begins the name of the rate that a run offered; the direction follows.
+const OFFERED: &str = "offered";
 
 /// A row's name, and the key of a column.
 type CellKey<'r, K> = (&'r str, K);
@@ -109,18 +112,12 @@ impl<'r> Engines<'r> {
         let columns: BTreeSet<EngineKey> = tables().flat_map(Self::columns).collect();
         let rows = self.rows_with(cpu);
         let colours = engine::colours(columns.iter().map(|(file, _, engine)| (*file, *engine)));
-        let files: BTreeMap<usize, &str> = tables()
-            .flat_map(|table| table.readings.values())
-            .filter(|_| several_files)
-            .map(|(file, source, _)| (*file, source.label.as_str()))
-            .collect();
+        let all = tables().flat_map(|table| table.readings.values()).filter(|_| several_files);
+        let files = files::short_labels(all.map(|(file, source, _)| (*file, *source)));
         let label = |(file, _, engine): &EngineKey| {
             format!("{} {engine}", files.get(file).unwrap_or(&"")).trim().to_owned()
         };
-        let first_file = columns.iter().map(|(file, ..)| *file).min();
-        let cells = |of: &Self, row: &'r str| {
-            columns.iter().map(|column| of.cell((row, *column), first_file)).collect()
-        };
+        let cells = |of: &Self, row: &'r str| columns.iter().map(|column| of.cell((row, *column))).collect();
         let at =
             |(row, column): &CellKey<'r, EngineKey>| format!("{row} {}", label(column)).trim().to_owned();
         let at_cpu = |key: &CellKey<'r, EngineKey>| format!("{} CPU", at(key));
@@ -165,14 +162,14 @@ impl<'r> Engines<'r> {
     }
 
     /// The reading of one row and engine, with its change from the first file.
-    fn cell(&self, key: CellKey<'r, EngineKey>, first_file: Option<usize>) -> Option<Cell> {
+    fn cell(&self, key: CellKey<'r, EngineKey>) -> Option<Cell> {
         let reading = self.readings.get(&key)?;
-        let (row, (file, at, engine)) = key;
-        let before = first_file.filter(|first| *first != file);
-        let before = before.and_then(|first| self.readings.get(&(row, (first, at, engine))));
+        let (row, (_, _, engine)) = key;
+        let same = self.readings.iter().filter(|((of, (.., other)), _)| *of == row && *other == engine);
+        let before = files::earlier(reading, same.map(|(_, reading)| *reading));
         let mut cell = Cell::new(*reading);
         cell.details.splice(..0, self.ratio(key));
-        cell.change = before.and_then(|before| Change::between(before, reading));
+        cell.change = before.and_then(|before| Change::between(&before, reading));
         Some(cell)
     }
 
@@ -209,13 +206,7 @@ impl<'r> Engines<'r> {
             of_row.filter_map(|(column, nth)| Some((*nth, *row, self.readings.get(&(*row, *column))?.2)))
         });
         let (bars, shown) = reading::bars(&cells.collect::<Vec<_>>());
-        let mut groups: Vec<Bars> = rows.iter().map(|row| Bars { label: row, bars: Vec::new() }).collect();
-        for bar in bars {
-            let group = groups.iter_mut().find(|group| group.label == bar.label);
-            if let Some(group) = group {
-                group.bars.push(bar);
-            }
-        }
+        let groups = plot::by_label(rows.iter().copied(), bars);
         let plots = plot::grouped_bars_in_parts(&groups, MOST_GROUPS, unit);
         let figure = |Plot { svg, unit }| Figure {
             caption: in_unit(&format!("{what} by engine: {shown}"), &unit),
@@ -251,15 +242,23 @@ pub(crate) fn by_name<'r>(
     let readings: BTreeMap<CellKey<'r, usize>, FileReading<'r>> =
         readings.iter().map(|(name, reading)| ((*name, reading.0), *reading)).collect();
     let rows = in_order(readings.keys().map(|(row, _)| *row));
-    let columns: BTreeMap<usize, &str> =
-        readings.values().map(|(file, source, _)| (*file, source.label.as_str())).collect();
-    let first_file = columns.keys().next().copied();
+    let columns = files::short_labels(readings.values().map(|(file, source, _)| (*file, *source)));
     let cell = |row: &'r str, file: usize| {
         let reading = readings.get(&(row, file))?;
-        let before = first_file.filter(|first| *first != file).and_then(|first| readings.get(&(row, first)));
+        let same = readings.iter().filter(|((of, _), _)| *of == row);
+        let before = files::earlier(reading, same.map(|(_, reading)| *reading));
         let mut cell = Cell::new(*reading);
-        cell.change = before.and_then(|before| Change::between(before, reading));
+        cell.change = before.and_then(|before| Change::between(&before, reading));
         Some(cell)
+    };
+    let of_row = |row: &str| -> Vec<FileReading<'r>> {
+        readings.iter().filter(|((of, _), _)| *of == row).map(|(_, reading)| *reading).collect()
+    };
+    // Such as `offered g0 to g1`, for `received g0 to g1`.
+    let offered = |row: &str, file: usize| {
+        let mut rates = readings.iter().filter(|((of, nth), _)| *nth == file && of.starts_with(OFFERED));
+        let (_, (_, _, rates)) = rates.find(|((of, _), _)| row.ends_with(of.trim_start_matches(OFFERED)))?;
+        (rates.unit == "pps").then(|| rates.values())
     };
     let cells = |row: &'r str| columns.keys().map(|file| cell(row, *file)).collect();
     let at = |(row, file): &CellKey<'r, usize>| match columns.len() {
@@ -280,7 +279,12 @@ pub(crate) fn by_name<'r>(
         },
         limits: Vec::new(),
         is_zero: false,
-        plots: distribution_plots(&name, &readings.values().copied().collect::<Vec<_>>()),
+        plots: rows
+            .iter()
+            .filter(|row| !row.starts_with(OFFERED))
+            .filter_map(|row| reading::course_of_runs(row, &of_row(row), |of| offered(row, of.0)))
+            .chain(distribution_plots(&name, &readings.values().copied().collect::<Vec<_>>()))
+            .collect(),
         runs: readings.iter().flat_map(|(key, reading)| RunRow::for_runs(reading.2, &at(key))).collect(),
         name: name.into(),
     }

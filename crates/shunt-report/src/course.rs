@@ -2,7 +2,7 @@
 
 use super::{
     doubts, engine,
-    files::FileReading,
+    files::{self, FileReading},
     grid::{Cell, Change},
     plot::{self, Plot, Reference, Series, colour},
     reading::{ReadingView, RunRow, Table, in_unit},
@@ -18,7 +18,7 @@ pub(crate) const RATES: [&str; 3] = ["pps", "bit/s", "Mbit/s"];
 const NEAR: f64 = 0.2;
 
 /// The number of a file, and the name of a line in it.
-type LineKey<'r> = (usize, &'r str);
+pub(crate) type LineKey<'r> = (usize, &'r str);
 
 /// A reading of the course.
 pub(crate) struct Point<'r> {
@@ -57,9 +57,23 @@ impl Course<'_> {
     }
 }
 
-/// Whether the page names the file of each line: it has several files, and each line is of one.
-pub(crate) fn names_files(points: &[Point], several_files: bool) -> bool {
-    several_files && points.iter().all(|point| point.line.0 == point.file_reading.0)
+/// The names of the lines: with the campaign's letter, or with the file's label if the page has several files, each line
+/// is of one, and the letter does not tell the lines apart.
+pub(crate) fn line_names<'r>(points: &[Point<'r>], several_files: bool) -> BTreeMap<LineKey<'r>, String> {
+    let campaign = |point: &Point<'r>| point.file_reading.1.campaign.as_deref();
+    let is_of_one_file = points.iter().all(|point| point.line.0 == point.file_reading.0);
+    let name = |point: &Point<'r>| {
+        let (_, line) = point.line;
+        let same = points.iter().filter(|other| campaign(other) == campaign(point) && other.line.1 == line);
+        let is_one_line = same.map(|other| other.line.0).all(|file| file == point.line.0);
+        let prefix = match campaign(point) {
+            Some(letter) if is_one_line => letter,
+            _ if several_files && is_of_one_file => &point.file_reading.1.label,
+            _ => "",
+        };
+        (point.line, format!("{prefix} {line}").trim_start().to_owned())
+    };
+    points.iter().map(name).collect()
 }
 
 pub(crate) fn view<'r>(
@@ -72,12 +86,7 @@ pub(crate) fn view<'r>(
     let name = format!("{} by {}", course.of, course.along);
     let along = format!("{}, {}", course.along, scale.unit);
     let lines: BTreeSet<LineKey> = points.iter().map(|point| point.line).collect();
-    let names_files = names_files(points, several_files);
-    let name_of = |point: &Point| match names_files {
-        true => format!("{} {}", point.file_reading.1.label, point.line.1),
-        false => point.line.1.to_owned(),
-    };
-    let names: BTreeMap<LineKey, String> = points.iter().map(|point| (point.line, name_of(point))).collect();
+    let names = line_names(points, several_files);
     let colours = engine::colours(lines.iter().copied());
     let lines_shown = names.values().zip(&colours);
     let lines_shown = lines_shown.map(|(name, nth)| Line { name: name.clone(), colour: colour(*nth) });
@@ -147,14 +156,14 @@ fn rows(points: &[Point], lines: &BTreeSet<LineKey>, scale: &Scale) -> Vec<(Stri
     let mut values: Vec<f64> = points.iter().map(|point| point.value).collect();
     values.sort_by(f64::total_cmp);
     values.dedup();
-    let first_file = lines.iter().map(|(file, _)| *file).min();
     let here = |line: LineKey, value: f64| {
         let is_here = |point: &&Point| point.line == line && point.value == value;
         points.iter().find(is_here).map(|point| point.file_reading)
     };
     let cell = |(file, line): &LineKey, value: f64| {
         let reading = here((*file, line), value)?;
-        let before = first_file.filter(|first| first != file).and_then(|first| here((first, line), value));
+        let same = points.iter().filter(|point| point.line.1 == *line && point.value == value);
+        let before = files::earlier(&reading, same.map(|point| point.file_reading));
         let mut cell = Cell::new(reading);
         cell.change = before.and_then(|before| Change::between(&before, &reading));
         Some(cell)
@@ -170,7 +179,7 @@ fn all_received(course: Course, points: &[Point], scale: &Scale) -> Vec<(f64, f6
     }
     let at = |point: &Point| match course.unit == course.along_unit {
         true => Some((point.value, point.value)),
-        false => Some((point.value, sent_per_second(point.reading())?)),
+        false => Some((point.value, offered_per_second(point)?)),
     };
     let mut line: Vec<(f64, f64)> =
         points.iter().filter_map(at).map(|(x, y)| (x / scale.factor, y)).collect();
@@ -179,11 +188,12 @@ fn all_received(course: Course, points: &[Point], scale: &Scale) -> Vec<(f64, f6
     line
 }
 
-/// The rate at which packets were sent in the first run, by its details.
-fn sent_per_second(reading: &Reading) -> Option<f64> {
-    let details = &reading.runs.first()?.details;
+/// The packets/s of an offered rate in bit/s, by the size of the packets that the first run sent.
+fn offered_per_second(point: &Point) -> Option<f64> {
+    let details = &point.reading().runs.first()?.details;
     let number = |name: &str| details.get(name)?.as_f64();
-    Some(number("sent")? / number("seconds")?).filter(|rate| rate.is_finite())
+    let bits = number("achieved_bps")? * number("seconds")? / number("sent")?;
+    Some(point.value / bits).filter(|rate| rate.is_finite())
 }
 
 fn plot_of(

@@ -16,6 +16,8 @@ const ENGINES: [(&str, usize); 9] = [
 ];
 /// Engines with which others are compared.
 pub(crate) const BASELINES: [&str; 2] = ["slow", "linux"];
+/// Names in the list above that are the state of a router rather than an engine.
+const STATES: [&str; 2] = ["bare", "idle"];
 const SEPARATORS: [char; 4] = [' ', ';', ':', ','];
 
 /// The name of a reading whose engine is one of its words: `TCP IPv4 forward`, `tc`, `CPU`.
@@ -29,10 +31,13 @@ pub(crate) struct EngineName<'n> {
 }
 
 impl<'n> EngineName<'n> {
-    /// None without an engine, or with more than one.
+    /// None without an engine, or with more than one. A state counts only if there is no engine: `idle RTT slow`.
     pub(crate) fn parse(name: &'n str) -> Option<Self> {
-        let mut found = words(name).filter_map(|(at, word)| Some((at, word, known(word)?)));
-        let (Some((at, word, (engine, _))), None) = (found.next(), found.next()) else { return None };
+        let mut found: Vec<_> = words(name).filter_map(|(at, word)| Some((at, word, known(word)?))).collect();
+        if found.len() > 1 {
+            found.retain(|(_, word, _)| !STATES.contains(word));
+        }
+        let [(at, word, (engine, _))] = found[..] else { return None };
         let (before, after) = (trim(&name[..at]), trim(&name[at + word.len()..]));
         let (row, metric) = if before.is_empty() { (after, "") } else { (before, after) };
         Some(Self { engine, row, metric })
@@ -105,6 +110,7 @@ mod tests {
             parts("nf_flowtable; IPv4 NAT; 1000 flows"),
             Some(("IPv4 NAT; 1000 flows", "nf_flowtable", ""))
         );
+        assert_eq!(parts("idle RTT median slow"), Some(("idle RTT median", "slow", "")));
         for name in ["cpu_tc_vs_slow", "slower", "tc to slow", "", "loss"] {
             assert_eq!(parts(name), None, "{name}");
         }

@@ -7,6 +7,7 @@ use crate::{
 use serde::Serialize;
 use serde_json::value::RawValue;
 use shunt_lab::{ReadError, Reading, Results};
+use std::collections::BTreeMap;
 
 /// Version of the JSON format. It rises when the meaning of a field changes.
 const VERSION: u32 = 1;
@@ -40,6 +41,9 @@ pub struct ResultFile {
     /// The contents of the file, including fields that this version does not know.
     #[serde(rename = "results")]
     raw: Box<RawValue>,
+    /// The letter of the campaign that the file belongs to, if it does; empty if the report has only one campaign.
+    #[serde(skip)]
+    pub(crate) campaign: Option<String>,
     #[serde(skip)]
     pub(crate) results: Results,
     /// The doubts that each of several readings has, such as that the machine is virtual.
@@ -95,6 +99,32 @@ impl OtherFile {
     }
 }
 
+/// The labels of these files, by number; the campaign's letter is enough for its only file.
+pub(crate) fn short_labels<'r>(
+    files: impl Iterator<Item = (usize, &'r ResultFile)>,
+) -> BTreeMap<usize, &'r str> {
+    let files: BTreeMap<usize, &ResultFile> = files.collect();
+    let label = |(nth, source): (&usize, &&'r ResultFile)| {
+        let letter = source.campaign.as_deref().filter(|letter| !letter.is_empty());
+        let is_only = files.values().filter(|other| other.campaign == source.campaign).count() == 1;
+        (*nth, letter.filter(|_| is_only).unwrap_or(&source.label))
+    };
+    files.iter().map(label).collect()
+}
+
+/// The reading of an earlier file that another one is compared with: of another campaign, and there of the same step,
+/// if the files belong to campaigns; otherwise of the first file.
+pub(crate) fn earlier<'r>(
+    (nth, source, _): &FileReading,
+    same: impl Iterator<Item = FileReading<'r>>,
+) -> Option<FileReading<'r>> {
+    let campaign = |of: &ResultFile| of.campaign.clone().filter(|letter| !letter.is_empty());
+    let own = campaign(source);
+    let is_of_another = |other: &ResultFile| own.is_none() || campaign(other) != own;
+    same.filter(|(of, other, _)| of < nth && is_of_another(other))
+        .min_by_key(|(of, other, _)| (other.step() != source.step(), *of))
+}
+
 impl Report {
     /// Each kind of files is in the order of the command line.
     pub fn new(files: Vec<ResultFile>, others: Vec<OtherFile>) -> Self {
@@ -138,7 +168,27 @@ impl ResultFile {
         }
         let raw = RawValue::from_string(text).map_err(|error| ReadError::Damaged(error).to_string())?;
         let shared_doubts = doubt_kind::shared(&results);
-        Ok(Self { label, file, raw, results, shared_doubts })
+        Ok(Self { label, file, raw, campaign: None, results, shared_doubts })
+    }
+
+    /// The file of a step in a campaign, which has a letter if the report has several.
+    pub fn in_campaign(self, letter: &str) -> Self {
+        let label = format!("{letter} {}", self.label).trim_start().to_owned();
+        Self { label, campaign: Some(letter.to_owned()), ..self }
+    }
+
+    /// What another file's comparison calls this file: the campaign's letter, if both are of the same step.
+    pub(crate) fn name_for(&self, other: &Self) -> &str {
+        match self.campaign.as_deref() {
+            Some(letter) if !letter.is_empty() && self.step() == other.step() => letter,
+            _ => &self.label,
+        }
+    }
+
+    /// The step's name, without the campaign's letter.
+    fn step(&self) -> &str {
+        let letter = self.campaign.as_deref().unwrap_or_default();
+        self.label.strip_prefix(letter).unwrap_or(&self.label).trim_start()
     }
 }
 

@@ -4,6 +4,9 @@ use super::{doubt_kind, doubts, files::FileReading};
 use shunt_lab::{Compared, Spread, Verdict};
 use shunt_wire::units::{change_percent, number, quantity, rounded};
 
+/// A greater change is shown as a multiple.
+const MOST_PERCENT: f64 = 1000.0;
+
 pub(crate) struct Cell {
     pub(crate) value: String,
     /// Shown when the pointer rests on the cell: the value with all its digits, and the doubts about it.
@@ -21,11 +24,22 @@ pub(crate) struct Change {
     /// The class of the page's style sheet: the verdict.
     pub(crate) class: &'static str,
     pub(crate) text: String,
+    /// Without what the reading is compared with.
+    pub(crate) short: String,
 }
 
 impl Change {
     /// The change between two readings of different files.
-    pub(crate) fn between((_, before, a): &FileReading, (_, after, b): &FileReading) -> Option<Self> {
+    pub(crate) fn between(before: &FileReading, after: &FileReading) -> Option<Self> {
+        Self::against(before.1.name_for(after.1), before, after)
+    }
+
+    /// The change from a reading that the page calls `name`.
+    pub(crate) fn against(
+        name: &str,
+        (_, before, a): &FileReading,
+        (_, after, b): &FileReading,
+    ) -> Option<Self> {
         let compared = Compared::between("", (a, &before.results), (b, &after.results));
         let (class, verdict) = match compared.verdict {
             Verdict::Better => ("better", "better"),
@@ -37,10 +51,17 @@ impl Change {
         let percent = (b.value / a.value - 1.0) * 100.0;
         let change = match compared.difference {
             Some(difference) if b.unit == "%" => format!("{difference:+.2} points"),
+            _ if percent.is_finite() && percent > MOST_PERCENT => {
+                format!("{}\u{a0}times", number(b.value / a.value))
+            }
             _ if percent.is_finite() => change_percent(percent),
             _ => return None,
         };
-        Some(Self { class, text: format!("{change} against {}: {verdict}", before.label) })
+        Some(Self {
+            class,
+            text: format!("{change} against {name}: {verdict}"),
+            short: format!("{change}, {verdict}"),
+        })
     }
 }
 

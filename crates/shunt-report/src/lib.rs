@@ -19,6 +19,7 @@ pub mod plot;
 mod reading;
 mod section;
 mod summary;
+mod variants;
 
 pub use files::{Kind, OtherFile, Report, ResultFile};
 pub use grid::percent;

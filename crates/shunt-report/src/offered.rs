@@ -12,8 +12,8 @@ const FEWEST_RATES: usize = 3;
 
 /// What tells the runs of a file apart: the direction, or the rate.
 type RunKey<'r> = (usize, &'r str);
-/// The file, where each run has its own name; otherwise the direction, which all files share.
-type SeriesKey<'r> = (Option<usize>, &'r str);
+/// The campaign, and the file where each run has its own name; otherwise the direction, which all files share.
+type SeriesKey<'r> = (Option<&'r str>, Option<usize>, &'r str);
 
 /// The offered rates of the runs that belong to a series, and the first file of the series.
 pub(crate) struct OfferedRates<'r> {
@@ -23,9 +23,10 @@ pub(crate) struct OfferedRates<'r> {
 impl<'r> OfferedRates<'r> {
     pub(crate) fn new(readings: &[(&'r str, FileReading<'r>)]) -> Self {
         let mut series: BTreeMap<SeriesKey, Vec<(RunKey, f64)>> = BTreeMap::new();
-        for (name, (file, _, reading)) in readings {
+        for (name, (file, source, reading)) in readings {
             let Some(run) = name.strip_prefix("offered ").filter(|_| reading.unit == "pps") else { continue };
-            let key = if names_rate(run) { (Some(*file), "") } else { (None, run) };
+            let campaign = source.campaign.as_deref();
+            let key = if names_rate(run) { (campaign, Some(*file), "") } else { (campaign, None, run) };
             series.entry(key).or_default().push(((*file, run), reading.value));
         }
         // A rate that occurs twice was measured twice: the runs are compared, not lined up.
@@ -148,6 +149,42 @@ mod tests {
         let at: Vec<usize> =
             ["1", "2", "10"].map(|at| page.find(&format!("<th class=\"number\">{at}</th>")).unwrap()).into();
         assert!(at.is_sorted() && page.contains("</i>loss</th>"), "{page}");
+    }
+
+    #[test]
+    fn runs_of_one_file_at_several_rates_are_plotted_by_rate() {
+        let names = ["offered", "received", "jitter", "latency p50", "latency p99"];
+        let readings = names.map(|name| (format!("{name} g0 to g1"), "pps", 1.0));
+        let one = file(0, &readings.each_ref().map(|(name, unit, value)| (name.as_str(), *unit, *value)));
+        let page_of = |rates: [f64; 3]| {
+            let mut file: Value = serde_json::from_str(&one.results.to_json().unwrap()).unwrap();
+            for (name, _, _) in &readings {
+                let runs = rates.map(|rate| json!({"value": if name.starts_with('o') { rate } else { 7.0 }}));
+                file["readings"][name]["runs"] = json!(runs);
+            }
+            let text = file.to_string();
+            page(vec![ResultFile::parse("A".to_owned(), "gen.json".to_owned(), text).unwrap()])
+        };
+        let series = page_of([3000.0, 1000.0, 2000.0]);
+        assert_eq!(series.matches("each run, by offered rate").count(), 2 * 4, "{series}");
+        // Runs of the same rate are repetitions.
+        assert_eq!(page_of([3000.0, 1000.0, 3000.0]).matches("<figure>").count(), 0);
+    }
+
+    #[test]
+    fn each_of_two_campaigns_has_its_series_with_differences() {
+        let files = (0..6).map(|nth| {
+            let rate = [4000.0, 6000.0, 5000.0][nth % 3];
+            let mut step = at_rate(nth, rate);
+            step.label = format!("gen-{}", nth % 3);
+            step.in_campaign(if nth < 3 { "A" } else { "B" })
+        });
+        let of_two = page(files.collect());
+        assert!(headings(&of_two).contains(&"received by offered rate"), "{of_two}");
+        assert_eq!(of_two.matches("0.0 % against A: cannot tell").count(), 3 * 3, "{of_two}");
+        for line in ["</i>A g0 to g1</th>", "</i>B g0 to g1</th>"] {
+            assert!(of_two.contains(line), "{line}: {of_two}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::{
     reading::{ReadingView, Table},
     section::{NO_COLOUR, Section},
     summary::{self, Card},
+    variants::{self, Variants},
 };
 use askama::Template;
 use shunt_lab::Position;
@@ -40,6 +41,9 @@ struct File<'r> {
     source: &'r ResultFile,
     colour: String,
 }
+
+/// A longer text is folded.
+const FEW_LINES: usize = 8;
 
 /// A condition of the measurements, and its value in each file.
 struct Condition {
@@ -123,8 +127,14 @@ impl<'r> Sorted<'r> {
         self.cpu_of_goodput().filter(|_| title(metric, unit) == GOODPUT)
     }
 
-    fn views(&self, ids: &mut impl Iterator<Item = usize>, several_files: bool) -> Vec<ReadingView<'r>> {
-        let mut views = Vec::new();
+    /// `views` are those that stand before.
+    fn views(
+        &self,
+        ids: &mut impl Iterator<Item = usize>,
+        several_files: bool,
+        mut views: Vec<ReadingView<'r>>,
+    ) -> Vec<ReadingView<'r>> {
+        let is_first = views.is_empty() && self.courses.is_empty() && self.engines.is_empty();
         let mut with_id = |view: &dyn Fn(usize) -> ReadingView<'r>| views.extend(ids.next().map(view));
         let mut courses: Vec<_> = self.courses.iter().collect();
         courses.sort_by_key(|(course, points)| course.rank(points));
@@ -142,11 +152,7 @@ impl<'r> Sorted<'r> {
             others.entry((name, &reading.2.unit)).or_default().push(*reading);
         }
         if others.len() > FEW {
-            let name = if self.courses.is_empty() && self.engines.is_empty() {
-                "Readings"
-            } else {
-                "Other readings"
-            };
+            let name = if is_first { "Readings" } else { "Other readings" };
             with_id(&|id| comparison::by_name(id, name.to_owned(), &self.others));
             return views;
         }
@@ -193,14 +199,22 @@ impl<'r> Page<'r> {
         let (mut ids, mut cards, mut parts) = (0.., Vec::new(), Vec::new());
         for (what, readings) in &readings {
             let files: BTreeSet<usize> = readings.iter().map(|(_, reading)| reading.0).collect();
-            let (several, sorted) = (files.len() > 1, Sorted::new(readings));
+            let several = files.len() > 1;
+            let (variants, others) = match *what {
+                variants::WHAT => Variants::of(readings),
+                _ => (Variants::default(), readings.clone()),
+            };
+            let sorted = Sorted::new(&others);
+            cards.extend(variants.cards(several));
             for (course, points) in &sorted.courses {
                 cards.extend(summary::of_course(*course, points, several));
             }
             for ((_, unit), engines) in sorted.engines.iter().filter(|((metric, _), _)| metric.is_empty()) {
                 cards.extend(summary::of_engines(what, engines, sorted.cpu_with("", unit), several));
             }
-            parts.push(Part { what, views: sorted.views(&mut ids, several) });
+            let table = (!variants.is_empty()).then(|| ids.next()).flatten();
+            let first = table.map(|id| variants.view(id, several)).into_iter().collect();
+            parts.push(Part { what, views: sorted.views(&mut ids, several, first) });
         }
         let doubted =
             |(_, (_, source, reading)): &&(&str, FileReading)| !doubts::own(source, reading).is_empty();
@@ -252,9 +266,11 @@ fn conditions(files: &[ResultFile]) -> Vec<Condition> {
         if let [(labels, _)] = &mut values[..] {
             labels.clear();
         }
-        Condition { name: name.clone(), values }
+        // Such as `cpus.max_khz`.
+        Condition { name: name.replace('.', ": ").replace('_', " "), values }
     };
-    names.into_iter().map(condition).collect()
+    // The labels of the files say the step.
+    names.into_iter().filter(|name| *name != "campaign.step").map(condition).collect()
 }
 
 #[cfg(test)]

@@ -239,19 +239,59 @@ fn plots(name: &str, unit: &str, readings: &[FileReading]) -> Vec<Figure> {
     };
     add(&format!("{shown}{line}"), plot::bars(&bars, limit, unit));
     if readings.iter().any(|(_, _, reading)| reading.runs.len() > 1) {
-        let series: Vec<_> = readings
-            .iter()
-            .map(|&(nth, _, reading)| {
-                let values = reading.runs.iter().map(|run| run.value);
-                Series { nth, points: (1..).map(f64::from).zip(values).collect(), spreads: Vec::new() }
-            })
-            .collect();
+        let series = runs_in_order(readings);
         add("each run", plot::runs(&series, unit));
         let are_many = series.iter().all(|line| line.points.len() >= RUNS_OF_DISTRIBUTION);
         add("share of the runs not above each value", plot::cumulative(&series, unit).filter(|_| are_many));
     }
     plots.extend(distribution_plots(name, readings));
     plots
+}
+
+fn runs_in_order(readings: &[FileReading]) -> Vec<Series> {
+    let series = |&(nth, _, reading): &FileReading| {
+        let values = reading.runs.iter().map(|run| run.value);
+        Series { nth, points: (1..).map(f64::from).zip(values).collect(), spreads: Vec::new() }
+    };
+    readings.iter().map(series).collect()
+}
+
+/// Fewer runs are repetitions, whose spread says enough.
+const RUNS_OF_COURSE: usize = 10;
+/// Fewer rates are no series.
+const FEWEST_RATES: usize = 3;
+
+/// A plot of the runs of a reading that a table shows by its median: by the rates that were offered, if `offered` says
+/// that each run had another rate; otherwise in their order, if they are many and differ. None without a course.
+pub(crate) fn course_of_runs(
+    name: &str,
+    readings: &[FileReading],
+    offered: impl Fn(&FileReading) -> Option<Vec<f64>>,
+) -> Option<Figure> {
+    let (_, _, first) = readings.first()?;
+    let figure = |of: &str, Plot { svg, unit }: Plot| Figure {
+        caption: in_unit(&format!("{name}: {of}"), &unit),
+        svg,
+    };
+    let by_rate = |reading: &FileReading| -> Option<Series> {
+        let values = reading.2.values();
+        let rates = offered(reading).filter(|rates| rates.len() == values.len())?;
+        let mut points: Vec<(f64, f64)> = rates.iter().map(|rate| rate / 1e3).zip(values).collect();
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let are_apart = points.windows(2).all(|two| two[0].0 < two[1].0);
+        let is_series = are_apart && points.len() >= FEWEST_RATES;
+        is_series.then(|| Series { nth: reading.0, points, spreads: Vec::new() })
+    };
+    let of_rates: Option<Vec<Series>> = readings.iter().map(by_rate).collect();
+    if let Some(series) = of_rates {
+        let plot = plot::course(&series, &[], "offered rate, kpps", &first.unit)?;
+        return Some(figure("each run, by offered rate", plot));
+    }
+    let is_course = |(_, _, reading): &FileReading| {
+        reading.runs.len() >= RUNS_OF_COURSE && reading.runs.iter().any(|run| run.value != reading.value)
+    };
+    readings.iter().any(|reading| is_course(reading)).then_some(())?;
+    Some(figure("each run", plot::runs(&runs_in_order(readings), &first.unit)?))
 }
 
 /// A plot for each kind of distribution among the details of the runs.

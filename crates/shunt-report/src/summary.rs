@@ -2,8 +2,8 @@
 
 use super::{
     comparison::{Engines, Example},
-    course::{self, Course, Point, RATES},
-    engine,
+    course::{self, Course, LineKey, Point, RATES},
+    engine, files,
     grid::{Cell, times},
     plot::colour,
 };
@@ -40,20 +40,23 @@ impl Card {
     }
 }
 
-/// A card for each file: engines at the first position, or the greatest value of each other line. None for losses and
+/// A card for each file or campaign: engines at the first position, or the greatest value of each other line. None for losses and
 /// times, for courses over time, whose first position says nothing, nor for what the generator sent.
 pub(crate) fn of_course(course: Course, points: &[Point], several_files: bool) -> Vec<Card> {
     if !RATES.contains(&course.unit) || course.along_unit == "s" || course.of == "sent" {
         return Vec::new();
     }
-    let names_files = course::names_files(points, several_files);
-    let mut files: BTreeMap<usize, BTreeMap<(usize, &str), Vec<&Point>>> = BTreeMap::new();
+    let names = course::line_names(points, several_files);
+    // The lines of a file or campaign share a card, at the place of its first file.
+    let mut cards: BTreeMap<(usize, &str), BTreeMap<(usize, &str), Vec<&Point>>> = BTreeMap::new();
     for point in points {
-        let (file, line) = point.line;
-        files.entry(file).or_default().entry((engine::column(line), line)).or_default().push(point);
+        let (_, line) = point.line;
+        let of_card = names.keys().filter(|key| prefix(&names, key) == prefix(&names, &point.line));
+        let first = of_card.map(|(file, _)| *file).min().unwrap_or_default();
+        let of_card = cards.entry((first, prefix(&names, &point.line))).or_default();
+        of_card.entry((engine::column(line), line)).or_default().push(point);
     }
-    let card = |lines: BTreeMap<(usize, &str), Vec<&Point>>| {
-        let (_, source, _) = lines.values().flatten().next()?.file_reading;
+    let card = |((_, prefix), lines): ((usize, &str), BTreeMap<(usize, &str), Vec<&Point>>)| {
         let colours = engine::colours(lines.keys().map(|(_, line)| (0, *line)));
         let are_engines = lines.keys().all(|(_, line)| engine::is_engine(line));
         let first = lines.values().flatten().map(|point| point.value).min_by(f64::total_cmp)?;
@@ -76,10 +79,15 @@ pub(crate) fn of_course(course: Course, points: &[Point], several_files: bool) -
             true => format!("{}, {} {}", course.of, course.along, course.show(first)),
             false => format!("most {}", course.of),
         };
-        let title = if names_files { format!("{}: {title}", source.label) } else { title };
+        let title = if prefix.is_empty() { title } else { format!("{prefix}: {title}") };
         Some(Card { title, values: lines.iter().zip(&colours).filter_map(value).collect() })
     };
-    files.into_values().filter_map(card).collect()
+    cards.into_iter().filter_map(card).collect()
+}
+
+/// What stands before a line's own name: a file or campaign.
+fn prefix<'n>(names: &'n BTreeMap<LineKey<'n>, String>, key: &LineKey<'n>) -> &'n str {
+    names.get(key).and_then(|name| name.strip_suffix(key.1)).unwrap_or_default().trim_end()
 }
 
 fn at<'p, 'r>(points: &[&'p Point<'r>], value: f64) -> Option<&'p Point<'r>> {
@@ -94,9 +102,10 @@ pub(crate) fn of_engines(
     several_files: bool,
 ) -> Vec<Card> {
     let card = |(row, examples): (&str, Vec<Example>)| {
+        let files = files::short_labels(examples.iter().map(|(_, (nth, source, _), _)| (*nth, *source)));
         let colours = engine::colours(examples.iter().map(|(engine, reading, _)| (reading.0, *engine)));
         let value = |((engine, reading, note), nth): (Example, &usize)| Value {
-            name: if several_files { format!("{} {engine}", reading.1.label) } else { engine.to_owned() },
+            name: if several_files { format!("{} {engine}", files[&reading.0]) } else { engine.to_owned() },
             colour: colour(*nth),
             cell: Cell::new(reading),
             note,

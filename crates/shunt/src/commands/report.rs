@@ -121,9 +121,9 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
             }
             continue;
         }
-        let letter = if paths.len() == 1 { String::new() } else { letter + " " };
+        let letter = if paths.len() == 1 { String::new() } else { letter };
         for step in steps(path)? {
-            sources.push(source(format!("{letter}{}", step_name(&step)), &step, text(&step)?)?);
+            sources.push(source(step_name(&step), &step, text(&step)?)?.in_campaign(&letter));
         }
     }
     Ok(Report::new(sources, others))
