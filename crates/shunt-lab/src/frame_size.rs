@@ -2,21 +2,20 @@
 //! as fast as it can. Routers are measured in turn, so that changes over time affect all of them.
 
 mod effect;
+mod series;
 
 use crate::{
-    Doubt, Labels, Limit, Measured, PathLabel, Position, Progress, Reading, Results, ResultsFile, Run,
-    Spread,
+    Doubt, Labels, Limit, Measured, PathLabel, Progress, Reading, Results, ResultsFile, Spread,
     dut::{self, Dut},
     load::Load,
-    statistics::median,
     throughput::{Engine, RunningShunt, take_part},
-    traffic::{Directed, Error, Figures, Session, Testbed, TrafficSpec, Variant, session},
+    traffic::{Directed, Error, Session, Testbed, TrafficSpec, Variant, session},
 };
 pub use effect::{Cost, Effect};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use series::Series;
 use shunt_gen::{Schedule, Sizes};
-use shunt_wire::line::{LinkSpeed, WIRE_OVERHEAD_BYTES};
+use shunt_wire::line::LinkSpeed;
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicBool, Ordering},
@@ -26,14 +25,8 @@ use std::{
 /// The frame sizes of RFC 2544, with FCS.
 pub const RFC2544_BYTES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 
-/// A router that loses a smaller share than this was not the limit.
-const TOOK_ALL: f64 = 0.001;
-/// A router that loses nothing and forwards this share of the generator's own rate was not the limit.
-const GENERATOR: f64 = 0.9;
 /// A rate above this share of the line's rate counts as all of the line.
 const WHOLE_LINE: f64 = 0.99;
-/// Runs that differ by more than this share of their median are noisy.
-const NOISY: f64 = 0.1;
 /// Least duration of a trial: shorter trials miss what happens once a second.
 const TRIAL_WANTED_S: f64 = 1.0;
 /// Packets before each trial, enough for a fast path to learn the flow and the new size of its packets.
@@ -115,18 +108,6 @@ pub struct Gain {
     pub value: f64,
     /// The confidence interval.
     pub spread: Spread,
-}
-
-/// The runs of a router at one size.
-struct Series {
-    router: String,
-    frame_bytes: u32,
-    variant: Variant,
-    labels: Labels,
-    runs: Vec<Figures>,
-    generator_pps: Option<f64>,
-    dut_loads: Vec<Load>,
-    doubts: Vec<Doubt>,
 }
 
 impl FrameSizePlan {
@@ -304,93 +285,6 @@ impl FrameSizePlan {
         let variant = self.spec.variant();
         Report { doubts, variant, speed_bps, trial_s, points, effects, results }
     }
-}
-
-impl Series {
-    fn add(&mut self, directed: &[Directed]) {
-        let figures = Figures::sum(directed);
-        let doubts = directed.iter().flat_map(|one| one.doubts.clone());
-        doubts.for_each(|doubt| doubt.add_to(&mut self.doubts));
-        self.runs.push(figures);
-    }
-
-    /// The limit of the rate other than the router, by the medians of the runs.
-    fn bound(&self, offered_pps: f64, loss_ratio: f64) -> Option<Doubt> {
-        // A scheduled rate that the generator did not reach means that the line was not the limit.
-        let line = self.runs.iter().filter_map(|figures| figures.offered_pps).fold(f64::INFINITY, f64::min);
-        if loss_ratio >= TOOK_ALL || offered_pps >= line * WHOLE_LINE {
-            return None;
-        }
-        Some(match self.generator_pps {
-            Some(most) if offered_pps < most * GENERATOR => Doubt::SharedCpu,
-            _ => Doubt::GeneratorBound,
-        })
-    }
-
-    fn name(&self) -> String {
-        self.variant.name(&format!("{} {}", self.router, self.frame_bytes))
-    }
-
-    /// Saves the last run.
-    fn save(&self, file: &mut ResultsFile, limit: Option<Limit>) -> std::io::Result<()> {
-        let Some(figures) = self.runs.last() else { return Ok(()) };
-        file.add(&self.name(), "pps", run(figures))?;
-        limit.into_iter().for_each(|limit| file.set_limit(&self.name(), limit));
-        let position = Position {
-            of: self.variant.name("forwarded"),
-            line: self.router.clone(),
-            along: "frame size".to_owned(),
-            unit: "bytes".to_owned(),
-            value: f64::from(self.frame_bytes),
-        };
-        file.set_position(&self.name(), position);
-        file.set_labels(&self.name(), self.labels);
-        let (when, along) = (
-            format!("with {} bytes", self.frame_bytes),
-            ("frame size", "bytes", f64::from(self.frame_bytes)),
-        );
-        dut::save(file, (&when, &self.variant), self.dut_loads.last(), Some(along))
-    }
-
-    fn point(&self, limit: Option<Limit>) -> Option<Point> {
-        let mut forwarded_pps = Reading::from_runs("pps", self.runs.iter().map(run).collect())?;
-        forwarded_pps.doubts.clone_from(&self.doubts);
-        forwarded_pps.set_limit(limit);
-        let pps = forwarded_pps.value;
-        let apart = (forwarded_pps.spread.high - forwarded_pps.spread.low) / pps;
-        if apart > NOISY {
-            forwarded_pps.add_doubt(Doubt::Noisy { percent: apart * 100.0 });
-        }
-        let bits = |bytes: u32| pps * 8.0 * f64::from(bytes);
-        let l1_bps = bits(self.frame_bytes + WIRE_OVERHEAD_BYTES);
-        let middle = |of: fn(&Figures) -> f64| median(&self.runs.iter().map(of).collect::<Vec<_>>());
-        let (offered_pps, loss_ratio) =
-            (middle(|figures| figures.achieved_pps)?, middle(|figures| figures.loss_ratio)?);
-        self.bound(offered_pps, loss_ratio).into_iter().for_each(|doubt| forwarded_pps.add_doubt(doubt));
-        Some(Point {
-            router: self.router.clone(),
-            frame_bytes: self.frame_bytes,
-            l2_bps: bits(self.frame_bytes),
-            l1_bps,
-            line_share: forwarded_pps.share(pps),
-            offered_pps,
-            loss_ratio,
-            generator_pps: self.generator_pps,
-            dut_load_percent: median(
-                &self.dut_loads.iter().map(|load| load.load_percent).collect::<Vec<_>>(),
-            ),
-            forwarded_pps,
-            gain: None,
-        })
-    }
-}
-
-fn run(figures: &Figures) -> Run {
-    let details = json!({
-        "sent": figures.sent, "received": figures.received, "lost": figures.lost, "seconds": figures.seconds,
-        "reordered": figures.reordered,
-    });
-    Run { value: figures.received_pps(), at: None, details: details.as_object().cloned().unwrap_or_default() }
 }
 
 impl Gain {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Conditions, SpreadKind};
+use crate::{Conditions, SpreadKind, traffic::Figures};
 
 fn figures(pps: f64, loss_ratio: f64) -> Figures {
     let received = (pps * 2.0) as u64;

@@ -1,5 +1,6 @@
 use super::*;
-use crate::{Spread, SpreadKind};
+use crate::{Doubt, Limit, Run, Spread, SpreadKind};
+use std::{fs::Permissions, os::unix::fs::PermissionsExt};
 
 fn begun(path: &Path) -> ResultsFile {
     ResultsFile::begin(path.to_owned(), Results::new("throughput", Conditions::of_this_machine())).unwrap()
