@@ -13,7 +13,8 @@ use shunt_testkit::{skip_fetched, tree::root};
 use std::{
     convert::Infallible,
     io::{BufRead, BufReader, Write},
-    process::{Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    thread,
 };
 
 const SCRIPT: &str = "tests/search/reference.py";
@@ -48,30 +49,57 @@ fn require_reference() -> bool {
     installed
 }
 
-fn by_reference(goals: &[Goal], range: Range, router: &mut Router) -> Searched {
-    let mut child = Command::new(root().join(PYTHON))
-        .arg(root().join(SCRIPT))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("python starts");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    writeln!(stdin, "{}", json!({"goals": goals, "range": range}))
-        .expect("the script reads its standard input");
-    let (mut trials, mut seconds, mut found) = (0, 0.0, None);
-    for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
-        let message: Value = serde_json::from_str(&line.expect("a line")).expect("JSON");
-        if message.is_array() {
-            found = Some(serde_json::from_value(message).expect("a list of results"));
-            continue;
-        }
-        let trial: Trial = serde_json::from_value(message).expect("a trial");
-        writeln!(stdin, "{}", json!(router.measure(trial))).expect("the script reads its standard input");
-        trials += 1;
-        seconds += trial.duration_s;
+/// The reference implementation in a process of its own, which takes half a second to start.
+struct Reference {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Reference {
+    fn start() -> Self {
+        let mut child = Command::new(root().join(PYTHON))
+            .arg(root().join(SCRIPT))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python starts");
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        Self { child, stdin, stdout }
     }
-    assert!(child.wait().expect("the script ends").success());
-    Searched { found: found.expect("results"), trials, seconds }
+
+    fn tell(&mut self, message: &Value) {
+        let stdin = self.stdin.as_mut().expect("open until the end");
+        writeln!(stdin, "{message}").expect("the script reads its standard input");
+    }
+
+    fn search(&mut self, goals: &[Goal], range: Range, router: &mut Router) -> Searched {
+        self.tell(&json!({"goals": goals, "range": range}));
+        let (mut trials, mut seconds) = (0, 0.0);
+        loop {
+            let mut line = String::new();
+            let length = self.stdout.read_line(&mut line).expect("a line");
+            assert!(length > 0, "the script ended before its result");
+            let message: Value = serde_json::from_str(&line).expect("JSON");
+            if message.is_array() {
+                let found = serde_json::from_value(message).expect("a list of results");
+                return Searched { found, trials, seconds };
+            }
+            let trial: Trial = serde_json::from_value(message).expect("a trial");
+            self.tell(&json!(router.measure(trial)));
+            trials += 1;
+            seconds += trial.duration_s;
+        }
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let ended = self.child.wait();
+        assert!(thread::panicking() || ended.is_ok_and(|status| status.success()), "the script failed");
+    }
 }
 
 fn by_ours(goals: &[Goal], range: Range, router: &mut Router) -> Searched {
@@ -89,8 +117,9 @@ fn by_ours(goals: &[Goal], range: Range, router: &mut Router) -> Searched {
     Searched { found: found.collect(), trials: search.trials(), seconds }
 }
 
-fn both(goals: &[Goal], behaviour: Behaviour, seed: u64) -> [Searched; 2] {
-    [by_ours, by_reference].map(|search| search(goals, RANGE, &mut Router::new(behaviour, seed)))
+fn both(reference: &mut Reference, goals: &[Goal], behaviour: Behaviour, seed: u64) -> [Searched; 2] {
+    let router = || Router::new(behaviour, seed);
+    [by_ours(goals, RANGE, &mut router()), reference.search(goals, RANGE, &mut router())]
 }
 
 fn throughputs(searched: &Searched) -> Vec<f64> {
@@ -104,8 +133,14 @@ fn relative_difference(a: f64, b: f64) -> f64 {
 
 /// Searches many routers by both. Asserts that the medians of the throughput over the seeds differ by at most `width`,
 /// and that our search takes at most `more` times as many trials.
-fn compare(name: &str, behaviour: Behaviour, seeds: std::ops::Range<u64>, width: f64, more: f64) {
-    let pairs: Vec<_> = seeds.map(|seed| both(&GOALS, behaviour, seed)).collect();
+fn compare(
+    reference: &mut Reference,
+    (name, behaviour): (&str, Behaviour),
+    seeds: std::ops::Range<u64>,
+    width: f64,
+    more: f64,
+) {
+    let pairs: Vec<_> = seeds.map(|seed| both(reference, &GOALS, behaviour, seed)).collect();
     for goal in 0..GOALS.len() {
         let of = |who: usize| -> f64 {
             let all: Vec<_> = pairs.iter().map(|pair| throughputs(&pair[who])[goal]).collect();
@@ -134,7 +169,7 @@ fn the_published_example_comes_out_the_same() {
     // The results that the package's manual prints, bit by bit, so the pipe changes nothing.
     let range = Range { min_pps: 1e3, max_pps: 1e9 };
     let goals = GOALS.map(|goal| Goal { exceed_ratio: 0.005, ..goal });
-    let theirs = by_reference(&goals, range, &mut Router::new(Behaviour::default(), 0));
+    let theirs = Reference::start().search(&goals, range, &mut Router::new(Behaviour::default(), 0));
     assert_eq!(throughputs(&theirs), [997_497.602_939_238_2, 1_000_000.673_073_042_9]);
     let ours = by_ours(&goals, range, &mut Router::new(Behaviour::default(), 0));
     eprintln!("ours {ours:?}\nreference {theirs:?}");
@@ -151,9 +186,11 @@ fn both_find_the_same_throughput_at_any_capacity() {
     }
     let mut random = fastrand::Rng::with_seed(5);
     let (mut ours_trials, mut their_trials) = (0, 0);
+    let mut reference = Reference::start();
     for _ in 0..40 {
         let capacity_pps = (10_000.0 * 140_f64.powf(random.f64())).floor();
-        let [ours, theirs] = both(&GOALS, Behaviour { capacity_pps, ..Behaviour::default() }, 0);
+        let [ours, theirs] =
+            both(&mut reference, &GOALS, Behaviour { capacity_pps, ..Behaviour::default() }, 0);
         for (ours, theirs) in throughputs(&ours).into_iter().zip(throughputs(&theirs)) {
             assert!(
                 relative_difference(ours, theirs) <= 0.0051,
@@ -187,8 +224,9 @@ fn both_find_the_same_throughput_with_noise() {
         ("collapse", Behaviour { collapse: 3.0, ..router }),
         ("warm-up", Behaviour { warm_up_s: 3.0, ..router }),
     ];
-    for (name, behaviour) in cases {
-        compare(name, behaviour, 0..15, 0.005, 1.25);
+    let mut reference = Reference::start();
+    for case in cases {
+        compare(&mut reference, case, 0..15, 0.005, 1.25);
     }
 }
 
@@ -199,8 +237,9 @@ fn long_trials_take_comparable_time() {
     }
     let short_first = Goal { initial_s: 1.0, ..Goal::RFC2544 };
     let tst009 = Goal { exceed_ratio: 0.5, sum_s: 120.0, ..Goal::RFC2544 };
+    let mut reference = Reference::start();
     for goals in [[Goal::RFC2544], [short_first], [tst009]] {
-        let [ours, theirs] = both(&goals, Behaviour::default(), 0);
+        let [ours, theirs] = both(&mut reference, &goals, Behaviour::default(), 0);
         eprintln!("{goals:?}: ours {ours:?}, reference {theirs:?}");
         assert!(
             relative_difference(throughputs(&ours)[0], throughputs(&theirs)[0]) <= 0.0051,
@@ -220,8 +259,10 @@ fn both_report_no_result_for_the_same_routers() {
     if !require_reference() {
         return;
     }
+    let mut reference = Reference::start();
     for (capacity_pps, loss_floor) in [(2e6, 0.0), (5e3, 0.0), (8e5, 0.002)] {
-        let pair = both(&GOALS, Behaviour { capacity_pps, loss_floor, ..Behaviour::default() }, 1);
+        let pair =
+            both(&mut reference, &GOALS, Behaviour { capacity_pps, loss_floor, ..Behaviour::default() }, 1);
         let missing = pair.each_ref().map(|searched| {
             let which = |found: &Found| (found.lower_pps.is_some(), found.upper_pps.is_some());
             searched.found.iter().map(which).collect::<Vec<_>>()

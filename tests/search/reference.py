@@ -1,7 +1,8 @@
-"""Runs the reference implementation of MLRsearch against a router that the other end of the pipe simulates.
+"""Runs the reference implementation of MLRsearch against routers that the other end of the pipe simulates.
 
-The first line on standard input is the search: goals and range. For each trial a line is written, {"load_pps", "duration_s"},
-and one is read, {"expected", "offered", "forwarded"}. The last line written has the results.
+A search begins with a line on standard input: goals and range. For each trial a line is written, {"load_pps",
+"duration_s"}, and one is read, {"expected", "offered", "forwarded"}. The last line of a search has the results. Standard
+input ends after the last search.
 """
 
 import json
@@ -44,8 +45,7 @@ def bound(load):
     return None if load is None else float(load)
 
 
-def main():
-    asked = json.loads(sys.stdin.readline())
+def search(asked):
     goals = [goal_of(goal) for goal in asked["goals"]]
     config = MLRsearch.Config(
         goals=goals,
@@ -68,4 +68,5 @@ def main():
     )
 
 
-main()
+while line := sys.stdin.readline():
+    search(json.loads(line))

@@ -57,8 +57,8 @@ impl Course<'_> {
     }
 }
 
-/// The names of the lines: with the campaign's letter, or with the file's label if the page has several files, each line
-/// is of one, and the letter does not tell the lines apart.
+/// The names of the lines: with the campaign's letter, or with the file's label if the page has several files, each
+/// line is of one, and the letter does not tell the lines apart.
 pub(crate) fn line_names<'r>(points: &[Point<'r>], several_files: bool) -> BTreeMap<LineKey<'r>, String> {
     let campaign = |point: &Point<'r>| point.file_reading.1.campaign.as_deref();
     let is_of_one_file = points.iter().all(|point| point.line.0 == point.file_reading.0);

@@ -40,8 +40,8 @@ impl Card {
     }
 }
 
-/// A card for each file or campaign: engines at the first position, or the greatest value of each other line. None for losses and
-/// times, for courses over time, whose first position says nothing, nor for what the generator sent.
+/// A card for each file or campaign: engines at the first position, or the greatest value of each other line. None for
+/// losses and times, for courses over time, whose first position says nothing, nor for what the generator sent.
 pub(crate) fn of_course(course: Course, points: &[Point], several_files: bool) -> Vec<Card> {
     if !RATES.contains(&course.unit) || course.along_unit == "s" || course.of == "sent" {
         return Vec::new();

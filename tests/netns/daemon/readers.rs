@@ -23,7 +23,7 @@ const GROUP: &str = "1";
 const NOBODY: &str = "65534";
 /// Readers of each path.
 const READERS: usize = 8;
-const ENTRIES: usize = 240_000;
+const ENTRIES: usize = 120_000;
 /// Clients of root that send most of a large body, and then nothing.
 const SENDERS: usize = 30;
 const BODY_BYTES: usize = 3_900_000;
@@ -33,7 +33,7 @@ const MEMORY_MAX_KIB: u64 = 32 * 1024;
 const STEP_CPU_MAX_S: f64 = 0.025;
 /// CPU time of the event loop's thread for all readers, as a share of the time. An unoptimised daemon needs more.
 const LOOP_SHARE_MAX: f64 = 0.15;
-const STORM: Duration = Duration::from_secs(8);
+const STORM: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_secs(180);
 const SOON: Duration = Duration::from_secs(20);
 

@@ -14,7 +14,7 @@ use std::{
 
 /// More silent clients than the daemon admits.
 const MUTE: usize = 400;
-const STORM: Duration = Duration::from_secs(8);
+const STORM: Duration = Duration::from_secs(4);
 /// Number of clients between two requests of the test.
 const BETWEEN: u64 = 10;
 

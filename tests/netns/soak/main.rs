@@ -6,11 +6,11 @@ use shunt_testkit::{
 };
 use std::{env, time::Duration};
 
-/// `SHUNT_SOAK_MINUTES`; by default two minutes if `CI=true`, and one minute otherwise.
+/// `SHUNT_SOAK_MINUTES`; by default two minutes if `CI=true`, and half a minute otherwise.
 fn minutes() -> f64 {
     let set = env::var("SHUNT_SOAK_MINUTES").ok().and_then(|minutes| minutes.parse().ok());
     let ci = env::var("CI").is_ok_and(|ci| ci == "true");
-    set.unwrap_or(if ci { 2.0 } else { 1.0 })
+    set.unwrap_or(if ci { 2.0 } else { 0.5 })
 }
 
 #[test]

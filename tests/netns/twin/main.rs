@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Options of a short run; shorter in a QEMU guest, where VLANs are added.
 fn options(seed: u64, engine: Option<&str>) -> Options {
-    let (packets, changes) = if is_guest() { (20_000, 30) } else { (60_000, 60) };
+    let (packets, changes) = if is_guest() { (20_000, 30) } else { (40_000, 40) };
     Options {
         packets,
         changes,

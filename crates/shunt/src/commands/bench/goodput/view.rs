@@ -100,8 +100,8 @@ pub(crate) fn rxtx(report: &Report) -> String {
     text + &line_note(report, "")
 }
 
-/// The medians with the CPU load and the change; below them, the ranges of the runs with the interval of the change, and
-/// the change of the CPU load.
+/// The medians with the CPU load and the change; below them, the ranges of the runs with the interval of the change,
+/// and the change of the CPU load.
 fn variant_tables(report: &Report, first: &str, other: Option<&String>) -> String {
     let columns: Vec<&str> = [first].into_iter().chain(other.map(String::as_str)).collect();
     let mut cells: Vec<&Cell> = report.cells.iter().collect();
