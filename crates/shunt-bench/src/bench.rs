@@ -232,7 +232,7 @@ impl Bench {
     fn measure_run(&mut self, group: &str, run: usize, rigs: &mut [PathRig<'_>]) -> anyhow::Result<()> {
         let samples = packets::measure(rigs, if self.quick { 2 } else { 5 })?;
         for (PathRig { label, path, .. }, sample) in rigs.iter().zip(samples) {
-            let value = sample.ns_per_packet();
+            let value = sample.ns_per_packet()?;
             println!(
                 "{group} {run:2} {label:15} {value:7.1} ns of router CPU per packet, {:5.2} Mpps",
                 sample.packets_per_second() / 1e6

@@ -8,7 +8,8 @@ pub mod table;
 use crate::{
     load_latency,
     peers::report::name_of,
-    rig::{napi, path::Path as RouterPath, router_rig::Placement, setting::Setting},
+    rig::pinning::pin,
+    rig::{path::Path as RouterPath, router_rig::Placement, setting::Setting},
     scale::{self, LOOKUP_AND_WORK},
     table_cells::reading,
 };
@@ -127,7 +128,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     ensure!(!path.exists(), "{}: a prediction is never changed; choose another name", path.display());
     ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root: sudo cargo xtask predict");
     let reference = Reference::read(&committed())?;
-    napi::pin(0, Placement::OneCpu.cpus().0)?;
+    pin(0, Placement::OneCpu.cpus().0)?;
     let latency = load_latency::measure()?;
     let calibration = calibrate(options.rounds)?;
     let exposed = reference.exposed()?;

@@ -10,7 +10,7 @@ pub mod probe_stream;
 mod requests;
 mod rows;
 
-use crate::{interrupt, rig::napi::go_first};
+use crate::interrupt;
 use anyhow::{Context, ensure};
 use change::{Change, Lab};
 use clap::ValueEnum;
@@ -22,6 +22,7 @@ use shunt_testkit::{
     Shuntd, Tap,
     tree::{built, target},
 };
+use shunt_traffic::schedule;
 use std::{
     fs,
     sync::atomic::{AtomicBool, Ordering},
@@ -136,7 +137,7 @@ fn measure(options: &Options, keys: &[Key], rows: &mut Rows, stop: &AtomicBool) 
     });
     let shuntd = shuntd.transpose()?;
     let _clock = probe_stream::stamped_tap(lab.topology().lan());
-    go_first(nix::unistd::gettid().as_raw())?;
+    schedule::go_first()?;
     for key in keys {
         if stop.load(Ordering::Relaxed) {
             break;

@@ -2,10 +2,10 @@
 
 pub mod iperf;
 pub mod live;
-pub mod napi;
 pub mod packets;
 pub mod path;
 mod peer_paths;
+pub mod pinning;
 pub mod router_rig;
 pub mod sample;
 pub mod setting;

@@ -163,7 +163,7 @@ fn measure(
                 let sample = rig.sample(SAMPLE + PACKET * u32::try_from(flows)?)?;
                 let fast = forwarder.fast(rig)? - before;
                 *fast_share = fast_share.min(fast as f64 / sample.delivered.max(1) as f64);
-                file.add(&name(flows, order), "ns/packet", sample.ns_per_packet())?;
+                file.add(&name(flows, order), "ns/packet", sample.ns_per_packet()?)?;
                 file.save()?;
             }
         }

@@ -15,7 +15,7 @@ pub use grid::Grid;
 pub use range::{Addresses, Ports};
 pub use rate::{Rate, Schedule};
 pub use shape::{Field, Shape, Traffic};
-pub use sizes::Sizes;
+pub use sizes::{FrameSizes, Sizes};
 
 use std::fmt;
 

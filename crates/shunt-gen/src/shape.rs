@@ -1,6 +1,6 @@
 //! The packets of flows, and the fields in which flows differ.
 
-use crate::{Addresses, FLOWS_MAX, Ports, STAMP_BYTES, Sizes, Wrong};
+use crate::{Addresses, FLOWS_MAX, FrameSizes, Ports, STAMP_BYTES, Sizes, Wrong};
 use shunt_wire::{
     Checksum, Mac, Packet, Tag,
     line::{Encapsulation, FCS_BYTES, IpVersion, L4, MIN_FRAME_BYTES},
@@ -193,6 +193,21 @@ impl Shape {
         Ok((roomy.frame - roomy.l4_payload + STAMP_BYTES).max(MIN_FRAME_BYTES))
     }
 
+    /// These frame sizes, or the least without them, if they have room for the headers and the stamp.
+    ///
+    /// # Errors
+    /// Fails if they have not; the error has the least size.
+    pub fn fit(&self, sizes: Option<&FrameSizes>) -> Result<Sizes, Wrong> {
+        let least = || self.least_frame_bytes();
+        let sizes = match sizes {
+            None => least().and_then(Sizes::fixed)?,
+            Some(FrameSizes::Imix) => least().and_then(Sizes::imix)?,
+            Some(FrameSizes::Given(sizes)) => sizes.clone(),
+        };
+        Self { sizes: sizes.clone(), ..self.clone() }.check_room()?;
+        Ok(sizes)
+    }
+
     /// Checks that the smallest frame has room for headers and stamp.
     ///
     /// # Errors
@@ -286,6 +301,22 @@ mod tests {
                 assert!(said.ends_with(&format!("number and time (at least {least} bytes)")), "{said}");
             }
         }
+    }
+
+    #[test]
+    fn small_frames_of_a_mix_are_as_small_as_the_headers_allow() {
+        let fit = |shape: &Shape, sizes: &str| {
+            let sizes = (!sizes.is_empty()).then(|| sizes.parse().unwrap());
+            shape.fit(sizes.as_ref()).map(|sizes| sizes.to_string()).map_err(|why| why.to_string())
+        };
+        let (four, six) = (shape("64"), shape6("64"));
+        let tagged = Shape { tcp: Some(Tcp::ACK), tags: vec![Tag::vlan(1)], ..six.clone() };
+        for (shape, least) in [(&four, 64), (&six, 78), (&tagged, 94)] {
+            assert_eq!(fit(shape, ""), Ok(least.to_string()));
+            assert_eq!(fit(shape, "imix"), Ok(format!("{least}:7,570:4,1518:1")));
+            assert_eq!(fit(shape, "512"), Ok("512".to_owned()));
+        }
+        assert!(fit(&six, "64:7,570:4").unwrap_err().ends_with("(at least 78 bytes)"));
     }
 
     #[test]

@@ -18,6 +18,15 @@ pub struct Sizes {
     mix: Vec<(u16, usize)>,
 }
 
+/// Frame sizes as they were typed, for headers that are known later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FrameSizes {
+    /// The simple IMIX, whose small frames are as small as the headers allow.
+    Imix,
+    /// These sizes.
+    Given(Sizes),
+}
+
 impl Sizes {
     /// One size for all frames.
     ///
@@ -91,6 +100,14 @@ impl Sizes {
     /// Mean size on the line, with preamble and gap.
     pub fn mean_wire_bytes(&self) -> f64 {
         self.mean_bytes() + f64::from(WIRE_OVERHEAD_BYTES)
+    }
+}
+
+impl FromStr for FrameSizes {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        if text == "imix" { Ok(Self::Imix) } else { text.parse().map(Self::Given) }
     }
 }
 

@@ -210,7 +210,8 @@ pub fn changes(snapshots: &[Snapshot]) -> Vec<Vec<Change>> {
     all
 }
 
-fn is_trouble(counter: &str) -> bool {
+/// Whether the name of a counter says that it counts lost or delayed packets.
+pub fn is_trouble(counter: &str) -> bool {
     let name = counter.to_lowercase();
     // The generator's receiver is an XDP program that drops the packets it has counted, so `xdp_drop` is normal.
     !name.contains("xdp_drop") && TROUBLE.iter().any(|part| name.contains(part))

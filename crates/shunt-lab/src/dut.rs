@@ -1,9 +1,14 @@
-//! A DUT on another machine, whose agent reports the load of its CPUs during a measurement, and its counters.
+//! The load of the router under test during a measurement: of a DUT on another machine by its agent, which has its
+//! counters, too, and of a router of our own by its threads.
 
 use crate::{
-    Conditions, Position, ResultsFile, Run,
+    Conditions, Labels, Measured, Position, ResultsFile, Run,
     counters::Snapshot,
-    load::Load,
+    load::{
+        Load,
+        router::{RouterLoad, RouterMark},
+    },
+    net::Segment,
     traffic::{Directed, Error, Session, Variant},
 };
 use serde::{Deserialize, Serialize};
@@ -77,27 +82,79 @@ pub struct Loaded {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters(pub BTreeMap<String, BTreeMap<String, u64>>);
 
-/// Sends traffic, and measures the DUT's load while packets are sent, not while late packets are awaited. If a sender
-/// was held up, its load was not offered: sends again with a higher priority, up to [`ATTEMPTS`] times in all. Calls
-/// `prepare` before each attempt.
+/// The meter of the load of the router under test.
+#[derive(Debug)]
+pub(crate) enum LoadMeter<'d> {
+    /// The load is not measured.
+    None,
+    /// The agent of a DUT on another machine.
+    Agent(&'d Dut),
+    /// The threads and processes of a router of our own.
+    Own(Box<RouterLoad>),
+}
+
+impl<'d> LoadMeter<'d> {
+    /// The meter for the router of this session, after its engine has started. A router of our own is measured if
+    /// `own` is set.
+    pub(crate) fn for_router(
+        session: &mut Session<'_>,
+        dut: &'d Option<Dut>,
+        own: bool,
+    ) -> Result<Self, Error> {
+        Ok(match (dut, session.router().filter(|_| own)) {
+            (Some(dut), _) => Self::Agent(dut),
+            (None, Some(router)) => {
+                session.stay_ordinary();
+                let ports = [Segment::LAN.port, Segment::WAN.port];
+                Self::Own(Box::new(RouterLoad::start(router, &ports, &session.hosts())?))
+            }
+            (None, None) => Self::None,
+        })
+    }
+
+    /// Marks this moment; the returned function gives the load since then.
+    fn begin(&self) -> Result<impl FnOnce() -> Result<Option<Load>, Error>, Error> {
+        enum Begun<'m> {
+            None,
+            Agent(&'m Dut, Mark),
+            Own(&'m RouterLoad, RouterMark),
+        }
+        let begun = match self {
+            Self::None => Begun::None,
+            Self::Agent(dut) => Begun::Agent(dut, dut.mark()?),
+            Self::Own(router) => Begun::Own(router, router.mark()?),
+        };
+        Ok(move || {
+            Ok(match begun {
+                Begun::None => None,
+                Begun::Agent(dut, mark) => Some(dut.load_since(mark)?),
+                Begun::Own(router, mark) => Some(router.since(mark)?),
+            })
+        })
+    }
+}
+
+/// Sends traffic, and measures the router's load while packets are sent, not while late packets are awaited. If a
+/// sender was held up, its load was not offered: sends again with a higher priority, up to [`ATTEMPTS`] times in all.
+/// Calls `prepare` before each attempt.
 ///
 /// # Errors
-/// Fails as the session, the agent and `prepare` do.
+/// Fails as the session, the meter and `prepare` do.
 pub(crate) fn run(
     session: &mut Session,
     schedule: &Schedule,
-    dut: &Option<Dut>,
+    meter: &LoadMeter<'_>,
     mut prepare: impl FnMut() -> Result<(), Error>,
 ) -> Result<(Vec<Directed>, Option<Load>), Error> {
     prepare()?;
-    let mut ran = run_once(session, schedule, dut)?;
+    let mut ran = run_once(session, schedule, meter)?;
     for _ in 1..ATTEMPTS {
         if session.stopped() || !ran.0.iter().any(Directed::is_held_up) {
             break;
         }
         session.raise_priority();
         prepare()?;
-        ran = run_once(session, schedule, dut)?;
+        ran = run_once(session, schedule, meter)?;
     }
     Ok(ran)
 }
@@ -105,24 +162,26 @@ pub(crate) fn run(
 fn run_once(
     session: &mut Session,
     schedule: &Schedule,
-    dut: &Option<Dut>,
+    meter: &LoadMeter<'_>,
 ) -> Result<(Vec<Directed>, Option<Load>), Error> {
-    let Some(dut) = dut else { return Ok((session.run(schedule)?, None)) };
+    if matches!(meter, LoadMeter::None) {
+        return Ok((session.run(schedule)?, None));
+    }
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         let watching = scope.spawn(|| {
-            let (began, mark) = (Instant::now(), dut.mark()?);
+            let (began, load) = (Instant::now(), meter.begin()?);
             while !ended.load(Ordering::Relaxed)
                 && schedule.duration.is_none_or(|time| began.elapsed() < time)
             {
                 thread::sleep(GLANCE);
             }
-            dut.load_since(mark)
+            load()
         });
         let ran = session.run(schedule);
         ended.store(true, Ordering::Relaxed);
         let load = watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok((ran?, Some(load?)))
+        Ok((ran?, load?))
     })
 }
 
@@ -131,25 +190,39 @@ pub(crate) fn conditions(dut: &Option<Dut>) -> Option<Box<Conditions>> {
     dut.as_ref().map(|dut| Box::new(dut.about().conditions.clone()))
 }
 
-/// Adds the DUT's load, if known, at some point and with a variant of the traffic, to the file of results. `along` is
-/// the position in a series: quantity, unit, value.
-pub(crate) fn save(
-    file: &mut ResultsFile,
-    (when, variant): (&str, &Variant),
-    load: Option<&Load>,
-    along: Option<(&str, &str, f64)>,
-) -> io::Result<()> {
+/// What a reading of the router's load is of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LoadOf<'r> {
+    /// Name of a router of our own; None for a DUT.
+    pub(crate) router: Option<&'r str>,
+    /// The traffic, such as `at 100M`.
+    pub(crate) when: &'r str,
+    pub(crate) variant: &'r Variant,
+    pub(crate) labels: Labels,
+    /// The position in a series: quantity, unit, value.
+    pub(crate) along: Option<(&'r str, &'r str, f64)>,
+}
+
+/// Adds the router's load, if known, to the file of results.
+pub(crate) fn save(file: &mut ResultsFile, of: LoadOf<'_>, load: Option<&Load>) -> io::Result<()> {
     let Some(load) = load else { return Ok(()) };
-    let name = variant.name(&format!("load of the DUT {when}"));
+    let LoadOf { router, when, variant, labels, along } = of;
+    let whose = router.map_or("DUT".to_owned(), |router| format!("router {router}"));
+    let name = variant.name(&format!("load of the {whose} {when}"));
     let cpus: BTreeMap<String, f64> =
         load.cpus.iter().map(|cpu| (format!("cpu{}", cpu.cpu), cpu.load_percent)).collect();
-    let details = json!({"cpus": cpus, "seconds": load.seconds}).as_object().cloned().unwrap_or_default();
+    let mut details = json!({"seconds": load.seconds, "core_percent": load.core_percent});
+    if !cpus.is_empty() {
+        details["cpus"] = json!(cpus);
+    }
+    let details = details.as_object().cloned().unwrap_or_default();
     file.add(&name, "%", Run { value: load.load_percent, at: None, details })?;
     if let Some((along, unit, value)) = along {
-        let [line, along, unit] = ["DUT", along, unit].map(str::to_owned);
+        let [line, along, unit] = [router.unwrap_or("DUT"), along, unit].map(str::to_owned);
         let of = variant.name("load");
         file.set_position(&name, Position { of, line, along, unit, value });
     }
+    file.set_labels(&name, Labels { quantity: Some(Measured::CpuLoad), ..labels });
     load.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));
     Ok(())
 }

@@ -2,22 +2,22 @@
 //! as fast as it can. Routers are measured in turn, so that changes over time affect all of them.
 
 mod effect;
+mod runs;
 mod series;
 
 use crate::{
     Doubt, Labels, Limit, Measured, PathLabel, Progress, Reading, Results, ResultsFile, Spread,
     dut::{self, Dut},
-    load::Load,
-    throughput::{Engine, RunningShunt, take_part},
-    traffic::{Directed, Error, Session, Testbed, TrafficSpec, Variant, session},
+    throughput::Engine,
+    traffic::{Directed, Error, Testbed, TrafficSpec, Variant},
 };
 pub use effect::{Cost, Effect};
+use runs::Runs;
 use serde::{Deserialize, Serialize};
 use series::Series;
 use shunt_gen::{Schedule, Sizes};
 use shunt_wire::line::LinkSpeed;
 use std::{
-    collections::BTreeMap,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -44,12 +44,17 @@ pub struct FrameSizePlan {
     pub engines: Vec<(String, Option<Engine>)>,
     /// Frame sizes with FCS, in bytes.
     pub frame_bytes: Vec<u32>,
+    /// MTUs of all links of a router of our own, each of which is measured with the frames that fit it; empty for one
+    /// that is large enough.
+    pub mtus: Vec<u32>,
     /// Number of trials of each router at each size.
     pub rounds: u32,
     /// Duration of each trial.
     pub trial: Duration,
     /// The DUT, if its load is to be read.
     pub dut: Option<Dut>,
+    /// Whether to measure the load of a router of our own.
+    pub own_load: bool,
 }
 
 /// The result of a measurement.
@@ -80,6 +85,9 @@ pub struct Point {
     pub router: String,
     /// Size of each frame with FCS, in bytes.
     pub frame_bytes: u32,
+    /// MTU of all links, if it was chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
     /// Received frames/s.
     pub forwarded_pps: Reading,
     /// Received bit/s of frames with FCS.
@@ -94,9 +102,12 @@ pub struct Point {
     pub loss_ratio: f64,
     /// Frames/s that the generator reaches with nothing in between.
     pub generator_pps: Option<f64>,
-    /// Load of the DUT's CPUs in percent: the median of the runs; None without an agent.
+    /// Load of the router's CPUs in percent: the median of the runs; None if it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dut_load_percent: Option<f64>,
+    /// The same in percent of one core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dut_core_percent: Option<f64>,
     /// Rate against the first router, in paired runs; None for the first router itself, or if a sender was held up.
     pub gain: Option<Gain>,
 }
@@ -124,42 +135,11 @@ impl FrameSizePlan {
     ) -> Result<Report, Error> {
         file.conditions_mut().dut = dut::conditions(&self.dut);
         let speed = self.testbed.speed(self.spec.speed);
-        let schedules = self.schedules(speed)?;
-        let largest = self.frame_bytes.iter().copied().max().unwrap_or_default();
-        let mut spec = self.spec.clone();
-        spec.shape.sizes = Sizes::fixed(largest)?;
         let mut all = self.series();
-        let line = session(&spec, &self.testbed, stop, |session| {
-            take_part(session, &mut file)?;
-            let line = session.line_speed();
-            let total = u64::from(self.rounds) * all.len() as u64;
-            let mut done = 0;
-            let generator = self.generator(session, &schedules)?;
-            for _ in 0..self.rounds {
-                for of_router in all.chunks_mut(self.frame_bytes.len()) {
-                    let up = self.up(&of_router[0].router, session)?;
-                    for (series, (sizes, schedule)) in of_router.iter_mut().zip(&schedules) {
-                        let now = format!("{}, {} bytes", series.router, series.frame_bytes);
-                        show(Progress { done, total, now });
-                        let (directed, load) = self.trial(session, sizes, schedule)?;
-                        if stop.load(Ordering::Relaxed) {
-                            return Ok(line);
-                        }
-                        series.generator_pps = generator.get(&series.frame_bytes).copied();
-                        series.add(&directed);
-                        series.dut_loads.extend(load);
-                        series.save(&mut file, self.limit(series.frame_bytes, line))?;
-                        file.save()?;
-                        done += 1;
-                    }
-                    up.map(RunningShunt::down).transpose()?;
-                }
-            }
-            Ok::<_, Error>(line)
-        })?;
+        let line = Runs::new(self, &mut file, stop, show)?.perform(&mut all)?;
         let mut report = self.report(&all, speed, line, file.results().clone());
-        for Point { router, frame_bytes, forwarded_pps, .. } in &report.points {
-            let name = report.variant.name(&format!("{router} {frame_bytes}"));
+        for Point { router, frame_bytes, mtu, forwarded_pps, .. } in &report.points {
+            let name = self.variant(*mtu).name(&format!("{router} {frame_bytes}"));
             forwarded_pps.doubts.iter().for_each(|doubt| file.add_doubt(&name, doubt.clone()));
         }
         let stopped = stop.load(Ordering::Relaxed);
@@ -170,34 +150,10 @@ impl FrameSizePlan {
         Ok(report)
     }
 
-    /// The rate to offer at each size: the most that the generator or the line can do.
-    fn schedules(&self, speed: Option<LinkSpeed>) -> Result<Vec<(Sizes, Schedule)>, Error> {
-        let of = |bytes: &u32| {
-            let sizes = Sizes::fixed(*bytes)?;
-            let pps = speed.map(|speed| speed.frames_per_second(sizes.mean_bytes()));
-            let burst = self.spec.burst;
-            Ok((sizes, Schedule { pps, burst, packets: None, duration: Some(self.trial) }))
-        };
-        self.frame_bytes.iter().map(of).collect()
-    }
-
-    /// The generator's own rate at each size, over all directions; fewer sizes if the measurement is interrupted.
-    fn generator(
-        &self,
-        session: &mut Session,
-        schedules: &[(Sizes, Schedule)],
-    ) -> Result<BTreeMap<u32, f64>, Error> {
-        let directions = if self.spec.both { 2.0 } else { 1.0 };
-        let mut most = BTreeMap::new();
-        for (bytes, (sizes, schedule)) in self.frame_bytes.iter().zip(schedules) {
-            if session.stopped() {
-                break;
-            }
-            session.resize(sizes)?;
-            let floor = session.floor(&Schedule { pps: None, ..*schedule })?;
-            most.insert(*bytes, floor.max_pps * directions);
-        }
-        Ok(most)
+    /// A frame size that fits none of the MTUs; None if each fits one.
+    pub fn without_mtu(&self) -> Option<u32> {
+        let fits = |bytes: u32| self.mtus.iter().any(|mtu| self.spec.l3_bytes(bytes) <= *mtu);
+        self.frame_bytes.iter().copied().find(|bytes| !self.mtus.is_empty() && !fits(*bytes))
     }
 
     /// The packets before each trial.
@@ -205,44 +161,48 @@ impl FrameSizePlan {
         self.spec.warm_up_for_all(WARM_UP)
     }
 
+    /// The MTUs to measure; None for one that is large enough.
+    fn all_mtus(&self) -> Vec<Option<u32>> {
+        match &self.mtus[..] {
+            [] => vec![None],
+            some => some.iter().copied().map(Some).collect(),
+        }
+    }
+
+    fn variant(&self, mtu: Option<u32>) -> Variant {
+        let variant = self.spec.variant_of_sum();
+        mtu.map_or(variant.clone(), |mtu| variant.and(&format!("MTU {mtu}")))
+    }
+
+    /// By MTU, router and size, without frames that do not fit the MTU.
     fn series(&self) -> Vec<Series> {
-        let of = |router: &String, frame_bytes| Series {
+        let of = |mtu: Option<u32>, router: &String, frame_bytes| Series {
             router: router.clone(),
             frame_bytes,
-            variant: self.spec.variant(),
+            mtu,
+            variant: self.variant(mtu),
             labels: Labels {
                 quantity: Some(Measured::Received),
                 engine: PathLabel::from_name(router),
                 frame_bytes: Some(frame_bytes),
+                mtu,
                 ..self.spec.labels(&self.testbed)
             },
+            is_own: self.testbed == Testbed::Own,
             runs: Vec::new(),
             generator_pps: None,
             dut_loads: Vec::new(),
             doubts: Vec::new(),
         };
-        let routers = self.engines.iter().map(|(name, _)| name);
-        routers.flat_map(|name| self.frame_bytes.iter().map(move |bytes| of(name, *bytes))).collect()
-    }
-
-    fn up<'n, 's: 'n>(
-        &'n self,
-        name: &str,
-        session: &mut Session<'s>,
-    ) -> Result<Option<RunningShunt<'n>>, Error> {
-        let engine = self.engines.iter().find(|(other, _)| other == name).and_then(|(_, e)| e.as_ref());
-        RunningShunt::beside(session, engine)
-    }
-
-    fn trial(
-        &self,
-        session: &mut Session,
-        sizes: &Sizes,
-        schedule: &Schedule,
-    ) -> Result<(Vec<Directed>, Option<Load>), Error> {
-        session.resize(sizes)?;
-        session.run(&self.warm_up())?;
-        dut::run(session, schedule, &self.dut, || Ok(()))
+        let fits = |mtu: Option<u32>, bytes: u32| mtu.is_none_or(|mtu| self.spec.l3_bytes(bytes) <= mtu);
+        let mut all = Vec::new();
+        for mtu in self.all_mtus() {
+            for (router, _) in &self.engines {
+                let sizes = self.frame_bytes.iter().filter(|bytes| fits(mtu, **bytes));
+                all.extend(sizes.map(|bytes| of(mtu, router, *bytes)));
+            }
+        }
+        all
     }
 
     /// The line's limit for all directions together.
@@ -266,23 +226,27 @@ impl FrameSizePlan {
         }
         let of = |series: &Series| series.point(self.limit(series.frame_bytes, line));
         let mut points: Vec<Point> = all.iter().filter_map(of).collect();
-        let first: Vec<(u32, Reading)> = self.engines.first().map_or(Vec::new(), |(name, _)| {
-            let own = points.iter().filter(|point| point.router == *name);
-            own.map(|point| (point.frame_bytes, point.forwarded_pps.clone())).collect()
-        });
+        let frames = |point: &Point| (point.mtu, point.frame_bytes);
+        let first: Vec<((Option<u32>, u32), Reading)> =
+            self.engines.first().map_or(Vec::new(), |(name, _)| {
+                let own = points.iter().filter(|point| point.router == *name);
+                own.map(|point| (frames(point), point.forwarded_pps.clone())).collect()
+            });
         for point in &mut points {
-            let same_size = first.iter().find(|(bytes, _)| *bytes == point.frame_bytes);
+            let same_size = first.iter().find(|(of, _)| *of == frames(point));
             let other = self.engines.first().is_some_and(|(name, _)| *name != point.router);
             point.gain =
                 same_size.filter(|_| other).and_then(|(_, base)| Gain::against(&point.forwarded_pps, base));
         }
-        let of = |(name, _): &(String, Option<Engine>)| {
-            let own: Vec<&Point> = points.iter().filter(|point| point.router == *name).collect();
-            Effect::between_sizes(name, &own)
+        let of = |mtu: Option<u32>, router: &String| {
+            let own = points.iter().filter(|point| point.router == *router && point.mtu == mtu);
+            let name = mtu.map_or(router.clone(), |mtu| format!("{router}, MTU {mtu}"));
+            Effect::between_sizes(&name, &own.collect::<Vec<_>>())
         };
-        let effects = self.engines.iter().filter_map(of).collect();
+        let of_mtu = |mtu| self.engines.iter().filter_map(move |(name, _)| of(mtu, name));
+        let effects = self.all_mtus().into_iter().flat_map(of_mtu).collect();
         let speed_bps = speed.map(LinkSpeed::bits_per_second);
-        let variant = self.spec.variant();
+        let variant = self.variant(None);
         Report { doubts, variant, speed_bps, trial_s, points, effects, results }
     }
 }

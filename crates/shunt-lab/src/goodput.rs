@@ -12,9 +12,8 @@ use crate::{
     dut::{self, Dut},
     iperf::{FlowDirection, Iperf},
     load::{LoadError, Meter},
-    net::NetNs,
     throughput::Engine,
-    traffic::{Error, require_root},
+    traffic::{Error, require_root, vlan_lacking},
 };
 pub use cell::Cell;
 use gauge::Gauge;
@@ -178,10 +177,11 @@ impl GoodputPlan {
         let no_tags = if devices.is_none() && is_tagged { vlan_lacking()? } else { None };
         let (mut possible, mut first_lack) = (Vec::new(), None);
         for cell in &self.cells {
-            let lack = match devices {
+            let of_router = || match devices {
                 Some(devices) => devices.lack(cell),
                 None => no_tags.clone().filter(|_| cell.vlan),
             };
+            let lack = cell.lack().or_else(of_router);
             match lack {
                 Some(why) => {
                     file.add_missing(&cell.to_string(), why.clone());
@@ -215,19 +215,6 @@ impl GoodputPlan {
         let (seconds, speed, dut) = (self.seconds, self.speed, self.between.is_some());
         Ok(Report { columns, cells, seconds, speed, dut, results, failure })
     }
-}
-
-/// The reason why this kernel has no VLAN devices; None if it has them.
-fn vlan_lacking() -> Result<Option<String>, Error> {
-    let scratch = NetNs::try_new("vlan")?;
-    scratch.try_run("ip link add p0 type veth peer name p1")?;
-    let made = scratch.try_run("ip link add link p0 name p0.5 type vlan id 5");
-    Ok(made.err().map(|why| {
-        let why = why.to_string();
-        let reason =
-            why.lines().next().and_then(|line| line.rsplit_once("status: ")).map_or("", |(_, reason)| reason);
-        format!("this kernel has no VLAN devices (CONFIG_VLAN_8021Q): ip: {reason}")
-    }))
 }
 
 fn noisy(results: &Results) -> Vec<(String, f64)> {
@@ -337,8 +324,9 @@ impl From<LoadError> for Error {
 /// Cells that use the same router, in the requested order.
 fn groups(cells: &[Cell]) -> Vec<Vec<Cell>> {
     let mut seen = BTreeSet::new();
-    let kinds = cells.iter().map(|cell| (cell.nat, cell.vlan)).filter(|kind| seen.insert(*kind));
-    kinds.map(|kind| cells.iter().filter(|cell| (cell.nat, cell.vlan) == kind).copied().collect()).collect()
+    let kind = |cell: &Cell| (cell.nat, cell.vlan, cell.mtu);
+    let kinds = cells.iter().map(kind).filter(|kind| seen.insert(*kind));
+    kinds.map(|of| cells.iter().filter(|cell| kind(cell) == of).copied().collect()).collect()
 }
 
 #[cfg(test)]

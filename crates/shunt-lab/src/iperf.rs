@@ -68,6 +68,8 @@ pub struct Test<'h> {
 pub enum Load {
     /// One TCP stream in each direction.
     Tcp,
+    /// As `Tcp`, by writes of this many bytes.
+    TcpWrites(u32),
     /// UDP datagrams of this many bytes.
     Udp(u32),
 }
@@ -205,6 +207,7 @@ impl Test<'_> {
         command.args(["--bitrate", &self.rate_bps.unwrap_or(0).to_string()]);
         match (self.load, self.rate_bps) {
             (Load::Udp(bytes), _) => command.args(["--udp", "--length", &bytes.to_string()]),
+            (Load::TcpWrites(bytes), _) => command.args(["--length", &bytes.to_string()]),
             // iperf3 sends whole buffers, of 128 kB by default, which are bursts at a low rate.
             (Load::Tcp, Some(rate)) => {
                 let bytes = (rate / 8 / PER_S).clamp(1000, 128 << 10);

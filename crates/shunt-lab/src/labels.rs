@@ -36,6 +36,12 @@ pub struct Labels {
     /// Bytes of each frame with FCS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame_bytes: Option<u32>,
+    /// MTU of all links, if it was chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Bytes of each write of the sending program, if they were chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_bytes: Option<u32>,
     /// Number of flows in each direction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flows: Option<u32>,

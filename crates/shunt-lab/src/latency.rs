@@ -11,7 +11,7 @@ mod stamps;
 use crate::{
     Doubt, Nic, Position, Progress, Results, ResultsFile, Run,
     goodput::{
-        Cell, Column, DevicePair, Protocol,
+        Cell, Column, DevicePair,
         iperf_rig::{Devices, End, Rig},
     },
     iperf::{Direction, FlowDirection, Iperf, Load, Test},
@@ -178,14 +178,7 @@ impl LatencyPlan {
 
     /// The traffic of the load, by which the router is set up.
     fn cell(&self) -> Cell {
-        Cell {
-            protocol: Protocol::Tcp,
-            v6: self.v6,
-            nat: self.nat,
-            vlan: false,
-            direction: self.direction,
-            rate_bps: None,
-        }
+        Cell { v6: self.v6, nat: self.nat, direction: self.direction, ..Cell::PLAIN }
     }
 
     /// Chooses the clock of all runs by the first one, and writes it into the conditions.

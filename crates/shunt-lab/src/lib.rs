@@ -21,6 +21,7 @@ pub mod nat;
 pub mod net;
 mod progress;
 mod reading;
+pub mod registers;
 mod results;
 pub mod search;
 mod spread;

@@ -17,8 +17,10 @@ mod fixed_work;
 mod group;
 mod kernels;
 mod proc_stat;
+pub(crate) mod router;
 mod self_test;
 mod soaker;
+mod threads;
 
 use crate::{Conditions, Doubt};
 pub use calibration::Calibration;
@@ -31,6 +33,7 @@ pub use self_test::{SelfTest, SelfTestStep};
 use serde::{Deserialize, Serialize};
 use soaker::{Sample, Soaker};
 use std::{io, sync::Arc};
+pub use threads::{PollThreads, RunTime};
 
 /// A change of speed, or a spread, from which on there is a doubt.
 const DOUBTFUL: f64 = 0.01;
@@ -56,7 +59,10 @@ pub struct Load {
     pub seconds: f64,
     /// Mean load of the CPUs in percent.
     pub load_percent: f64,
-    /// The load of each CPU.
+    /// CPU time in percent of one core: the loads of all CPUs together. Absent in files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_percent: Option<f64>,
+    /// The load of each CPU; empty for a router in a namespace, whose threads may use any CPU.
     pub cpus: Vec<CpuLoad>,
     /// Reasons why the load may be wrong.
     pub doubts: Vec<Doubt>,
@@ -195,8 +201,16 @@ impl Meter {
             (Some(then), Some(now)) => now.at.duration_since(then.at).as_secs_f64(),
             _ => 0.0,
         };
-        let load_percent = cpus.iter().map(|cpu| cpu.load_percent).sum::<f64>() / cpus.len().max(1) as f64;
-        Load { seconds, load_percent, cpus, doubts, conditions: self.conditions.clone() }
+        let core_percent = cpus.iter().map(|cpu| cpu.load_percent).sum::<f64>();
+        let load_percent = core_percent / cpus.len().max(1) as f64;
+        Load {
+            seconds,
+            load_percent,
+            core_percent: Some(core_percent),
+            cpus,
+            doubts,
+            conditions: self.conditions.clone(),
+        }
     }
 
     /// The load since the last call; then stops the soakers.

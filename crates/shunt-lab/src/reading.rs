@@ -81,6 +81,29 @@ pub struct Position {
     pub value: f64,
 }
 
+impl Position {
+    /// The position of a quantity that was measured at one offered rate, such as `latency p99`. The line is the run, such
+    /// as a direction; without one, the quantity. Percentiles of a quantity are lines of one series.
+    pub fn at_offered_rate(quantity: &str, run: &str, pps: f64) -> Self {
+        let is_percentile = |word: &str| word.strip_prefix('p').is_some_and(|n| n.parse::<f64>().is_ok());
+        let (of, line) = match quantity.rsplit_once(' ').filter(|(_, last)| is_percentile(last)) {
+            Some((of, percentile)) => (of, format!("{percentile} {run}").trim_end().to_owned()),
+            None if run.is_empty() => (quantity, quantity.to_owned()),
+            None => (quantity, run.to_owned()),
+        };
+        let [of, along, unit] = [of, Self::OFFERED_RATE, "pps"].map(str::to_owned);
+        Self { of, line, along, unit, value: pps }
+    }
+
+    /// The quantity on the x axis of series by offered rate, whose unit is bit/s in a sweep and pps elsewhere.
+    pub const OFFERED_RATE: &str = "offered rate";
+
+    /// Whether this is the position of a quantity that was measured at one offered rate.
+    pub fn is_at_offered_rate(&self) -> bool {
+        self.along == Self::OFFERED_RATE && self.unit == "pps"
+    }
+}
+
 /// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {

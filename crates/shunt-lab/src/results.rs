@@ -1,5 +1,6 @@
 //! The file of results: readable by every Shunt that has the same format version.
 
+mod earlier_rates;
 mod file;
 
 use crate::{Conditions, MachineSample, Reading, labels::earlier_names};
@@ -18,6 +19,8 @@ const FORMAT: &str = "shunt-result";
 const VERSION: u32 = 1;
 /// The measurement whose readings had only names.
 const EARLIER_MATRIX: &str = "goodput matrix";
+/// The measurement whose readings had no positions.
+const EARLIER_TRAFFIC: &str = "traffic";
 
 /// The results of a measurement, with their conditions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -136,6 +139,9 @@ impl Results {
         }
         let mut results: Self = serde_json::from_value(value).map_err(ReadError::Damaged)?;
         results.label_earlier_names();
+        if results.what == EARLIER_TRAFFIC && results.readings.values().all(|one| one.position.is_none()) {
+            earlier_rates::set_positions(&mut results.readings);
+        }
         results.readings.values_mut().for_each(Reading::correct_interval);
         Ok(results)
     }

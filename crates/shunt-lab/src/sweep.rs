@@ -3,10 +3,11 @@
 mod knee;
 
 use crate::{
-    Doubt, Labels, Measured, Position, Progress, Results, ResultsFile, Run,
+    Doubt, Labels, Measured, PathLabel, Position, Progress, Results, ResultsFile, Run,
     counters::{self, Change, Device, Snapshot},
-    dut::{self, Dut},
+    dut::{self, Dut, LoadMeter, LoadOf},
     load::Load,
+    registers::{RegisterChange, RegisterChanges, Registers},
     throughput::{Engine, RunningShunt, take_part},
     traffic::{Directed, Error, Testbed, TrafficSpec, Variant, session},
 };
@@ -17,7 +18,10 @@ use serde_json::json;
 use shunt_gen::{Rate, Schedule};
 use std::{
     mem,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -44,6 +48,10 @@ pub struct SweepPlan {
     pub watched: Vec<String>,
     /// The DUT, if its load and counters are to be read.
     pub dut: Option<Dut>,
+    /// Whether to measure the load of a router of our own.
+    pub own_load: bool,
+    /// Registers to read before and after each step.
+    pub registers: Option<Arc<dyn Registers>>,
 }
 
 /// The result of a sweep.
@@ -74,11 +82,14 @@ pub struct Step {
     pub doubts: Vec<Doubt>,
     /// Figures of one or two directions.
     pub directions: Vec<Directed>,
-    /// Load of the DUT's CPUs while packets were sent; absent without an agent.
+    /// Load of the router's CPUs while packets were sent; absent if it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dut_load: Option<Load>,
-    /// Counters that changed during the step.
+    /// Counters that changed during the step, and registers that count.
     pub changes: Vec<Change>,
+    /// Other registers that changed during the step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub registers: Vec<RegisterChange>,
 }
 
 /// The directions of a step, and the load of the DUT.
@@ -101,9 +112,11 @@ impl SweepPlan {
         file.conditions_mut().dut = dut::conditions(&self.dut);
         // The snapshots before each attempt and after each step, and those after a step by their place.
         let (mut snapshots, mut ends) = (Vec::new(), Vec::new());
+        let mut of_registers: Vec<RegisterChanges> = Vec::new();
         session(&self.spec, &self.testbed, stop, |session| {
             take_part(session, &mut file)?;
             let up = RunningShunt::beside(session, self.engine.as_ref())?;
+            let meter = LoadMeter::for_router(session, &self.dut, self.own_load)?;
             let mut devices = session.devices();
             devices.extend(self.watched.iter().map(|name| Device::here(name)));
             session.run(&self.spec.warm_up_for_all(WARM_UP))?;
@@ -114,10 +127,13 @@ impl SweepPlan {
                     total: schedules.len() as u64,
                     now: Rate::L2(*rate as f64).to_string(),
                 });
-                let (directed, load) = dut::run(session, schedule, &self.dut, || {
+                let mut before = Vec::new();
+                let (directed, load) = dut::run(session, schedule, &meter, || {
                     snapshots.push(snapshot()?);
+                    before = self.register_values()?;
                     Ok(())
                 })?;
+                let after = self.register_values()?;
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
@@ -125,6 +141,7 @@ impl SweepPlan {
                 file.save()?;
                 ends.push(snapshots.len());
                 snapshots.push(snapshot()?);
+                of_registers.push(self.register_changes(&before, &after));
                 steps.push((directed, load));
             }
             up.map(RunningShunt::down).transpose()?;
@@ -132,12 +149,21 @@ impl SweepPlan {
         })?;
         let stopped = stop.load(Ordering::Relaxed);
         let mut changes = counters::changes(&snapshots);
-        let changes = ends.into_iter().map(|end| mem::take(&mut changes[end - 1])).collect();
+        let changes = ends.into_iter().map(|end| mem::take(&mut changes[end - 1]));
+        let changes = changes.zip(of_registers).collect();
         let mut report = self.report(steps, changes, file.end(!stopped)?);
         if stopped {
             report.doubts.push(Doubt::Interrupted);
         }
         Ok(report)
+    }
+
+    fn register_values(&self) -> Result<Vec<Option<u64>>, Error> {
+        self.registers.as_ref().map_or(Ok(Vec::new()), |registers| registers.values())
+    }
+
+    fn register_changes(&self, before: &[Option<u64>], after: &[Option<u64>]) -> RegisterChanges {
+        self.registers.as_ref().map(|registers| registers.changes(before, after)).unwrap_or_default()
     }
 
     fn schedules(&self) -> Result<Vec<(u64, Schedule)>, Error> {
@@ -158,7 +184,9 @@ impl SweepPlan {
         load: Option<&Load>,
     ) -> std::io::Result<()> {
         let variant = self.spec.variant();
-        let of_step = Labels { rate_bps: Some(rate as f64), ..self.spec.labels(&self.testbed) };
+        let router = (self.testbed == Testbed::Own).then_some(self.path());
+        let engine = router.and_then(PathLabel::from_name);
+        let of_step = Labels { engine, rate_bps: Some(rate as f64), ..self.spec.labels(&self.testbed) };
         for one in directed {
             let figures = &one.figures;
             let details = json!({
@@ -166,7 +194,8 @@ impl SweepPlan {
                 "lost": figures.lost, "seconds": figures.seconds,
             });
             let details = details.as_object().cloned().unwrap_or_default();
-            let line = format!("{} to {}", one.from, one.to);
+            let ends = format!("{} to {}", one.from, one.to);
+            let line = router.map_or(ends.clone(), |router| format!("{router} {ends}"));
             let at = format!("at {}", Rate::L2(rate as f64));
             let mut add = |quantity, of: &str, name: String, unit: &str, run: Run| {
                 let name = variant.name(&name);
@@ -201,11 +230,27 @@ impl SweepPlan {
             )?;
             one.limit.iter().for_each(|limit| file.set_limit(&received, limit.clone()));
         }
-        let along = ("offered rate", "bit/s", rate as f64);
-        dut::save(file, (&format!("at {}", Rate::L2(rate as f64)), &variant), load, Some(along))
+        let of = LoadOf {
+            router,
+            when: &format!("at {}", Rate::L2(rate as f64)),
+            variant: &variant,
+            labels: of_step,
+            along: Some(("offered rate", "bit/s", rate as f64)),
+        };
+        dut::save(file, of, load)
     }
 
-    fn report(&self, steps: Vec<Ran>, changes: Vec<Vec<Change>>, results: Results) -> Report {
+    /// Name of the path through a router of our own.
+    fn path(&self) -> &str {
+        self.engine.as_ref().map_or(PathLabel::Slow.name(), |engine| &engine.name)
+    }
+
+    fn report(
+        &self,
+        steps: Vec<Ran>,
+        changes: Vec<(Vec<Change>, RegisterChanges)>,
+        results: Results,
+    ) -> Report {
         let mut doubts = results.conditions.doubts();
         let step_s = self.step.as_secs_f64();
         if step_s < STEP_WANTED_S {
@@ -229,10 +274,16 @@ impl Step {
         self.doubts.iter().any(Doubt::is_held_up)
     }
 
-    fn new(offered_bps: u64, (directions, dut_load): Ran, changes: Vec<Change>) -> Self {
+    fn new(
+        offered_bps: u64,
+        (directions, dut_load): Ran,
+        (mut changes, of_registers): (Vec<Change>, RegisterChanges),
+    ) -> Self {
+        changes.extend(of_registers.counters);
+        let registers = of_registers.others;
         let mut doubts: Vec<Doubt> = Vec::new();
         directions.iter().flat_map(|one| one.doubts.clone()).for_each(|doubt| doubt.add_to(&mut doubts));
-        Self { offered_bps, doubts, directions, dut_load, changes }
+        Self { offered_bps, doubts, directions, dut_load, changes, registers }
     }
 }
 

@@ -5,7 +5,8 @@ pub(crate) mod connections;
 mod generated;
 
 use crate::{
-    Doubt, Limit, Nic, Results, ResultsFile, Run, dut,
+    Doubt, Labels, Limit, Nic, Results, ResultsFile, Run,
+    dut::{self, LoadOf},
     load::Load,
     search::{
         BinarySearch, Goal, GoalResult, Irregular, MlrSearch, Outcome, Range, Search, Trial, Wrong, run,
@@ -14,7 +15,7 @@ use crate::{
     traffic::{LatencyUs, Variant},
 };
 pub use generated::{Engine, Generated};
-pub(crate) use generated::{RULESET, RunningShunt, take_part, unless_stopped};
+pub(crate) use generated::{RunningShunt, take_part, unless_stopped};
 use serde::Serialize;
 use serde_json::json;
 use std::{
@@ -37,9 +38,17 @@ pub trait Device {
     fn counted(&self) -> Counted {
         Counted::Frames
     }
-    /// How the traffic through it differs from one flow of IPv4 without NAT.
+    /// How the traffic through it differs from one flow of UDP over IPv4 without NAT.
     fn variant(&self) -> Variant {
         Variant::default()
+    }
+    /// The labels of its readings, apart from the quantity.
+    fn labels(&self) -> Labels {
+        Labels::default()
+    }
+    /// Whether the router is one of our own, and not a DUT on another machine.
+    fn is_own(&self) -> bool {
+        false
     }
     /// Doubts about its figures.
     fn doubts(&self) -> Vec<Doubt>;
@@ -256,7 +265,7 @@ impl ThroughputPlan {
                     searched => searched?,
                 };
                 file.set_nics(device.nics());
-                save(&mut file, &searched)?;
+                save(&mut file, &searched, (device.labels(), device.is_own()))?;
                 file.save()?;
                 searches.push(searched);
             }
@@ -345,7 +354,7 @@ fn limited_by_generator(result: &GoalResult, trials: &[(Trial, Outcome)]) -> boo
     result.irregular == Some(Irregular::MaxLoadPasses) || unsent > lost
 }
 
-fn save(file: &mut ResultsFile, searched: &Searched) -> io::Result<()> {
+fn save(file: &mut ResultsFile, searched: &Searched, (labels, is_own): (Labels, bool)) -> io::Result<()> {
     let variant = &searched.variant;
     for result in &searched.results {
         let (prefix, unit) = match searched.counted {
@@ -363,6 +372,7 @@ fn save(file: &mut ResultsFile, searched: &Searched) -> io::Result<()> {
                 });
                 let details = details.as_object().cloned().unwrap_or_default();
                 file.add(&name, unit, Run { value, at: None, details })?;
+                file.set_labels(&name, labels);
                 searched.limit.iter().for_each(|limit| file.set_limit(&name, limit.clone()));
             }
             (None, irregular) => {
@@ -373,7 +383,11 @@ fn save(file: &mut ResultsFile, searched: &Searched) -> io::Result<()> {
     }
     for at in &searched.latency {
         let when = format!("at {} % {}", at.percent, searched.device);
-        dut::save(file, (&when, variant), at.dut_load.as_ref(), None)?;
+        // The name of a router of our own is already part of this.
+        let share = format!("at {} %", at.percent);
+        let (router, of_load) = if is_own { (Some(searched.device.as_str()), &share) } else { (None, &when) };
+        let of = LoadOf { router, when: of_load, variant, labels, along: None };
+        dut::save(file, of, at.dut_load.as_ref())?;
         let Some(latency) = at.latency_us else { continue };
         for (quantile, value) in [("p50", latency.p50), ("p99", latency.p99)] {
             let name = variant.name(&format!("latency {quantile} {when}"));

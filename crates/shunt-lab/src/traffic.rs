@@ -8,26 +8,29 @@ mod priority;
 mod readings;
 mod record;
 mod replay;
+mod ruleset;
 mod sender;
 mod session;
 mod station;
 mod stream;
 mod testbed;
 mod variant;
+mod vlan;
 
 pub use figures::{Directed, Figures, Floor, LatencyUs, Recorded, Report};
 pub use record::PcapOut;
 pub use replay::Replay;
+pub(crate) use ruleset::{masquerade, track};
 pub use sender::{SendMethod, SendMethodChoice};
 pub use session::{Session, session};
-pub(crate) use testbed::MASQUERADE;
 pub use testbed::{Nics, Testbed};
 pub use variant::Variant;
+pub(crate) use vlan::vlan_lacking;
 
 use crate::{Conditions, Results};
 use shunt_api::Failure;
-use shunt_gen::{Rate, Schedule, Shape, Wrong};
-use shunt_wire::line::LinkSpeed;
+use shunt_gen::{FrameSizes, Rate, Schedule, Shape, Sizes, Wrong};
+use shunt_wire::{Tag, line::LinkSpeed};
 use std::{
     fmt, io,
     sync::atomic::{AtomicBool, Ordering},
@@ -42,6 +45,9 @@ const LEAD_NS: u64 = 50_000_000;
 pub struct TrafficSpec {
     /// The packets from the first port to the second. Unspecified addresses are replaced by those of the ports.
     pub shape: Shape,
+    /// VLAN tags of frames on the link of the second port, the outermost first; those of `shape` are on the link of the
+    /// first port.
+    pub far_tags: Vec<Tag>,
     /// The offered rate in each direction.
     pub rate: Rate,
     /// Speed of the link; only needed if the driver does not report it.
@@ -66,6 +72,8 @@ pub struct TrafficSpec {
     pub answered: bool,
     /// Whether a router of our own masquerades traffic to the WAN; the second port then sends to the router's address.
     pub nat: bool,
+    /// MTU of all links of a router of our own; None for 1500, or as much as the largest packet needs.
+    pub mtu: Option<u32>,
     /// The file to record received packets in; None records nothing.
     pub pcap_out: Option<PcapOut>,
 }
@@ -136,6 +144,7 @@ impl TrafficSpec {
     /// Traffic of this shape in one direction, at the highest rate, without an end.
     pub fn for_shape(shape: Shape) -> Self {
         Self {
+            far_tags: shape.tags.clone(),
             shape,
             rate: Rate::Max,
             speed: None,
@@ -149,8 +158,19 @@ impl TrafficSpec {
             replay: None,
             answered: false,
             nat: false,
+            mtu: None,
             pcap_out: None,
         }
+    }
+
+    /// These frame sizes, or the least without them, if they have room for the headers on both links.
+    ///
+    /// # Errors
+    /// Fails if they have not.
+    pub fn fit(&self, sizes: Option<&FrameSizes>) -> Result<Sizes, Wrong> {
+        let tags =
+            if self.far_tags.len() > self.shape.tags.len() { &self.far_tags } else { &self.shape.tags };
+        Shape { tags: tags.clone(), ..self.shape.clone() }.fit(sizes)
     }
 
     /// The times at which packets are due.

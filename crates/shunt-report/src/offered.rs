@@ -1,77 +1,68 @@
-//! Series of traffic at several rates. Their readings have no position: each run says the offered rate in a reading of
-//! its own, such as `offered g0 to g1` next to `received g0 to g1`.
+//! Series of traffic at several rates, each of which was measured by itself. The position of a reading is its rate.
 
 use super::{
     course::{Course, Point},
     files::FileReading,
 };
+use shunt_lab::Position;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Fewer rates are no series, but runs to compare.
 const FEWEST_RATES: usize = 3;
 
-/// What tells the runs of a file apart: the direction, or the rate.
-type RunKey<'r> = (usize, &'r str);
-/// The campaign, and the file where each run has its own name; otherwise the direction, which all files share.
-type SeriesKey<'r> = (Option<&'r str>, Option<usize>, &'r str);
-
-/// The offered rates of the runs that belong to a series, and the first file of the series.
-pub(crate) struct OfferedRates<'r> {
-    runs: BTreeMap<RunKey<'r>, (f64, usize)>,
+/// The files whose rates are a series, each with the first file of that series.
+pub(crate) struct OfferedRates {
+    first_files: BTreeMap<usize, usize>,
 }
 
-impl<'r> OfferedRates<'r> {
-    pub(crate) fn new(readings: &[(&'r str, FileReading<'r>)]) -> Self {
-        let mut series: BTreeMap<SeriesKey, Vec<(RunKey, f64)>> = BTreeMap::new();
-        for (name, (file, source, reading)) in readings {
-            let Some(run) = name.strip_prefix("offered ").filter(|_| reading.unit == "pps") else { continue };
-            let campaign = source.campaign.as_deref();
-            let key = if names_rate(run) { (campaign, Some(*file), "") } else { (campaign, None, run) };
-            series.entry(key).or_default().push(((*file, run), reading.value));
+impl OfferedRates {
+    pub(crate) fn new(readings: &[(&str, FileReading)]) -> Self {
+        let mut rates: BTreeMap<(Option<&str>, usize), BTreeSet<u64>> = BTreeMap::new();
+        for (_, reading) in readings {
+            if let Some(position) = position(reading).filter(|position| position.of == "offered") {
+                let (file, source, _) = reading;
+                let of_file = rates.entry((source.campaign.as_deref(), *file)).or_default();
+                of_file.insert(position.value.to_bits());
+            }
         }
-        // A rate that occurs twice was measured twice: the runs are compared, not lined up.
-        series.retain(|_, runs| {
-            let rates: BTreeSet<u64> = runs.iter().map(|(_, rate)| rate.to_bits()).collect();
-            rates.len() >= FEWEST_RATES && rates.len() == runs.len()
-        });
-        let with_first = |runs: Vec<(RunKey<'r>, f64)>| {
-            let first = runs.iter().map(|((file, _), _)| *file).min().unwrap_or_default();
-            runs.into_iter().map(move |(run, rate)| (run, (rate, first)))
-        };
-        Self { runs: series.into_values().flat_map(with_first).collect() }
+        // A file with several rates is a series by itself; the others of a campaign are one together.
+        let (alone, together): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            rates.into_iter().partition(|(_, rates)| rates.len() >= FEWEST_RATES);
+        let mut first_files: BTreeMap<usize, usize> =
+            alone.into_keys().map(|(_, file)| (file, file)).collect();
+        let mut series: BTreeMap<Option<&str>, BTreeMap<usize, BTreeSet<u64>>> = BTreeMap::new();
+        for ((campaign, file), rates) in together {
+            series.entry(campaign).or_default().insert(file, rates);
+        }
+        for files in series.into_values() {
+            let all: BTreeSet<&u64> = files.values().flatten().collect();
+            // A rate that occurs twice was measured twice: the runs are compared, not lined up.
+            let are_distinct = all.len() == files.values().map(BTreeSet::len).sum::<usize>();
+            if let Some(first) = files.keys().next().filter(|_| are_distinct && all.len() >= FEWEST_RATES) {
+                first_files.extend(files.keys().map(|file| (*file, *first)));
+            }
+        }
+        Self { first_files }
     }
 
     /// Whether a reading is the offered rate of a run in a series, which the x axis shows.
-    pub(crate) fn is_rate(&self, name: &str, (file, ..): FileReading) -> bool {
-        name.strip_prefix("offered ").is_some_and(|run| self.runs.contains_key(&(file, run)))
+    pub(crate) fn is_rate(&self, reading: &FileReading) -> bool {
+        position(reading).is_some_and(|position| position.of == "offered")
+            && self.first_files.contains_key(&reading.0)
     }
 
     /// The place of a reading in a series; None if its run belongs to no series.
-    pub(crate) fn place(&self, name: &'r str, reading: FileReading<'r>) -> Option<(Course<'r>, Point<'r>)> {
-        let of_file = self.runs.range((reading.0, "")..(reading.0 + 1, ""));
-        let mut found = of_file
-            .filter_map(|((_, run), rate)| Some((name.strip_suffix(run)?.strip_suffix(' ')?, *run, *rate)));
-        let (quantity, run, (value, first)) = found.next()?;
-        // Percentiles of one quantity are lines of one plot.
-        let percentile = quantity.rsplit_once(' ').filter(|(_, last)| is_percentile(last));
-        let (of, line) = match (percentile, names_rate(run)) {
-            (Some((of, percentile)), true) => (of, percentile),
-            (Some((of, _)), false) => (of, &name[of.len() + 1..]),
-            (None, true) => (quantity, quantity),
-            (None, false) => (quantity, run),
-        };
-        let course = Course { of, along: "offered rate", along_unit: "pps", unit: &reading.2.unit };
-        Some((course, Point { line: (first, line), value, file_reading: reading }))
+    pub(crate) fn place<'r>(&self, reading: FileReading<'r>) -> Option<(Course<'r>, Point<'r>)> {
+        let Position { of, line, along, unit: along_unit, value } = position(&reading)?;
+        let first = *self.first_files.get(&reading.0)?;
+        let course = Course { of, along, along_unit, unit: &reading.2.unit };
+        Some((course, Point { line: (first, line), value: *value, file_reading: reading }))
     }
 }
 
-/// Whether a run is named for its rate, as `at 450 kpps`, not for its direction.
-fn names_rate(run: &str) -> bool {
-    run.starts_with("at ")
-}
-
-fn is_percentile(word: &str) -> bool {
-    word.strip_prefix('p').is_some_and(|digits| digits.parse::<f64>().is_ok())
+/// The position of a reading that was measured at one offered rate.
+fn position<'r>((.., reading): &FileReading<'r>) -> Option<&'r Position> {
+    reading.position.as_ref().filter(|position| position.is_at_offered_rate())
 }
 
 #[cfg(test)]

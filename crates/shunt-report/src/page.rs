@@ -84,11 +84,9 @@ impl<'r> Sorted<'r> {
         }
         let offered = OfferedRates::new(readings);
         let mut ratios = Vec::new();
-        for &(name, file_reading) in
-            readings.iter().filter(|(name, reading)| !offered.is_rate(name, *reading))
-        {
+        for &(name, file_reading) in readings.iter().filter(|(_, reading)| !offered.is_rate(reading)) {
             let unit = file_reading.2.unit.as_str();
-            if let Some((course, point)) = place(file_reading).or_else(|| offered.place(name, file_reading)) {
+            if let Some((course, point)) = place(file_reading).or_else(|| offered.place(file_reading)) {
                 sorted.courses.entry(course).or_default().push(point);
                 continue;
             }
@@ -165,7 +163,8 @@ impl<'r> Sorted<'r> {
 
 /// A reading's course, and its place on it; None if it has no position.
 fn place(reading: FileReading) -> Option<(Course, Point)> {
-    let Position { of, along, unit: along_unit, .. } = reading.2.position.as_ref()?;
+    let position = reading.2.position.as_ref().filter(|position| !position.is_at_offered_rate())?;
+    let Position { of, along, unit: along_unit, .. } = position;
     Some((Course { of, along, along_unit, unit: &reading.2.unit }, Point::new(reading)?))
 }
 

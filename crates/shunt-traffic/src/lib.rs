@@ -3,8 +3,8 @@
 //!
 //! Time stamps that NICs take by their own clocks (`hardware_stamps.rs`).
 //!
-//! For tests: single packets through the fast path's programs (`testrun`), a TAP device, and a TCX program that does
-//! not belong to Shunt. The daemon does not depend on this crate.
+//! For tests: single packets through the fast path's programs (`testrun`), a TAP device, programs that stand for a VLAN
+//! device, and a TCX program that does not belong to Shunt. The daemon does not depend on this crate.
 //!
 //! Interface indexes belong to the network namespace of the calling thread: construct, attach and run these types on a
 //! thread in the right namespace.
@@ -19,6 +19,7 @@ mod host;
 pub mod objects;
 mod receiver;
 mod sink;
+mod tagger;
 pub mod tap;
 pub mod testrun;
 
@@ -30,6 +31,7 @@ pub use host::{FrameMaker, Replayer};
 pub use receiver::{CaptureBuffer, Histogram, Mode, Received, Receiver, Selection};
 pub use shunt_bpf::schedule;
 pub use sink::{BareRedirect, Count, LookupRedirect, Reflector, Sink};
+pub use tagger::Tagger;
 
 use libbpf_rs::{Map, MapCore, Object, ObjectBuilder, OpenObject};
 use nix::{libc, time::ClockId};

@@ -20,5 +20,6 @@ mod pcap;
 mod receiver;
 mod sizes;
 mod sweep;
+mod tags;
 mod trace;
 mod variants;

@@ -86,18 +86,18 @@ fn variants_are_measured_and_never_compared_with_each_other() {
     json(&shunt.run(&format!("{size} --engine slow --keep {plain}")));
     let variant = "--ip 6 --nat --flows 20 --both";
     let report = json(&shunt.run(&format!("{size} --engine slow --engine tc {variant} --keep {other}")));
-    assert_eq!(report["variant"], "IPv6, NAT, 20 flows");
+    assert_eq!(report["variant"], "IPv6, NAT, 20 flows, both directions");
     for point in report["points"].as_array().unwrap() {
         assert!(point["forwarded_pps"]["value"].as_f64().unwrap() > 1000.0, "{point:#}");
     }
     let kept: Value = serde_json::from_str(&fs::read_to_string(&other).unwrap()).unwrap();
-    let reading = &kept["readings"]["tc 128, IPv6, NAT, 20 flows"];
+    let reading = &kept["readings"]["tc 128, IPv6, NAT, 20 flows, both directions"];
     let labels = json!({
-        "quantity": "received", "engine": "tc", "protocol": "udp", "ip": 6, "nat": true, "frame_bytes": 128,
-        "flows": 20,
+        "quantity": "received", "engine": "tc", "protocol": "udp", "ip": 6, "nat": true, "tags": 0,
+        "frame_bytes": 128, "flows": 20,
     });
     assert_eq!(reading["labels"], labels);
-    assert_eq!(reading["position"]["of"], "forwarded, IPv6, NAT, 20 flows");
+    assert_eq!(reading["position"]["of"], "forwarded, IPv6, NAT, 20 flows, both directions");
     let output = shunt.run(&format!("compare {plain} {other}"));
     assert!(output.out.contains("slow 128: only in A"), "{}{}", output.out, output.err);
 
@@ -126,8 +126,13 @@ fn traffic_that_is_not_possible_is_refused_before_it_is_measured() {
         ("size --ip 6 --size 64", "at least 78 bytes"),
         ("sweep --flows 4000000", "conntrack tracks at most"),
         ("sweep --nat --tx t0 --rx t1", "cannot be used with"),
-        ("ndr --what connections --nat", "leave out --flows, --nat and --ip"),
-        ("ndr --what connections --flows 5", "leave out --flows, --nat and --ip"),
+        ("ndr --what connections --nat", "leave out --flows, --nat, --ip, --vlan and --tcp"),
+        ("ndr --what connections --tcp", "leave out --flows, --nat, --ip, --vlan and --tcp"),
+        ("size --vlan 0", "VLAN IDs from 1 to 4094"),
+        ("sweep --vlan 10:x", "VLAN IDs from 1 to 4094"),
+        ("size --mtu 1500 --size 9018", "no MTU of --mtu has room"),
+        ("sweep --reg NOPE --reg-soc imx6q", "no register `NOPE`"),
+        ("ndr --what connections --flows 5", "leave out --flows, --nat, --ip, --vlan and --tcp"),
     ] {
         let output = shunt.run(&format!("bench {options}"));
         assert_eq!(output.code, Some(2), "{options}: {}{}", output.err, output.out);

@@ -1,11 +1,8 @@
 //! New TCP connections: their cost for the router and its daemon.
 
-use crate::rig::{
-    napi::{RunTime, process_run_time},
-    path::Open,
-    router_rig,
-};
+use crate::rig::{path::Open, router_rig};
 use serde::Serialize;
+use shunt_lab::load::RunTime;
 use shunt_testkit::{Host, Topology};
 use std::{
     io::{Read, Write},
@@ -53,7 +50,7 @@ pub fn measure(lab: &Topology, open: &Open<'_>, duration: Duration) -> anyhow::R
     let (router, _hosts) = router_rig::threads(lab, router_rig::Placement::TwoCpus)?;
     let run_time = || -> anyhow::Result<(RunTime, RunTime)> {
         let router = router.iter().try_fold(RunTime::default(), |sum, t| anyhow::Ok(sum + t.run_time()?))?;
-        Ok((router, daemon.map_or(Ok(RunTime::default()), process_run_time)?))
+        Ok((router, daemon.map_or(Ok(RunTime::default()), RunTime::of_process)?))
     };
     let (connections, failures) = (AtomicU64::new(0), AtomicU64::new(0));
     let running = AtomicBool::new(true);

@@ -2,12 +2,13 @@
 
 use crate::{
     reaction::probe_stream::{now, stamped_tap},
-    rig::napi::{go_first, pin},
+    rig::pinning::pin,
     rig::shunt::fast_packets,
 };
 use anyhow::{Context, bail};
 use shunt_lab::statistics::quantile;
 use shunt_testkit::{Shuntd, Tap, Topology};
+use shunt_traffic::schedule;
 use shunt_wire::Packet;
 use std::{
     panic::resume_unwind,
@@ -85,7 +86,7 @@ pub fn send(
     thread::scope(|scope| {
         let sender = scope.spawn(|| {
             pin(0, cpu)?;
-            go_first(nix::unistd::gettid().as_raw())?;
+            schedule::go_first()?;
             send_all(lab, &from, bulk_bytes_per_s, time)
         });
         pin(0, cpu)?;

@@ -2,9 +2,9 @@
 //! packets take.
 
 use super::{probes, wait_for_external};
-use crate::rig::{napi::process_run_time, shunt};
+use crate::rig::shunt;
 use anyhow::Context;
-use shunt_lab::ResultsFile;
+use shunt_lab::{ResultsFile, load::RunTime};
 use shunt_testkit::{NetNs, rulesets, silent_router};
 use std::{
     collections::BTreeMap,
@@ -38,9 +38,9 @@ fn run(file: &mut ResultsFile, mode: &str, cpu: usize, core: usize) -> anyhow::R
     probes::learn(&lab, &shuntd)?;
     let process = engine_process(lab.router())?;
     for (load, bytes_per_s) in BULK {
-        let (before, since) = (process_run_time(process)?, Instant::now());
+        let (before, since) = (RunTime::of_process(process)?, Instant::now());
         let seen = probes::send(&lab, cpu, bytes_per_s, TIME)?;
-        let ran_ns = process_run_time(process)?.ran_ns - before.ran_ns;
+        let ran_ns = RunTime::of_process(process)?.ran_ns - before.ran_ns;
         file.add(
             &format!("CPU {mode} {load}"),
             "%",

@@ -1,13 +1,11 @@
 //! A steady stream of one flow, and the times at which its packets left the router.
 
-use crate::{
-    reaction::change::{Change, Lab},
-    rig::napi::go_first,
-};
+use crate::reaction::change::{Change, Lab};
 use anyhow::ensure;
 use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use shunt_testkit::{Host, Tap};
+use shunt_traffic::schedule;
 use std::{
     sync::{
         Barrier,
@@ -115,7 +113,7 @@ fn meet_in_stream(
 /// Sends until `stop` is set, and returns the time of each packet.
 fn stream(tap: &Tap, frame: &mut [u8], flowing: &Barrier, stop: &AtomicBool) -> anyhow::Result<Vec<u64>> {
     let ready = nix::sys::prctl::set_timerslack(1).map_err(anyhow::Error::from);
-    let ready = ready.and_then(|()| go_first(nix::unistd::gettid().as_raw()));
+    let ready = ready.and_then(|()| Ok(schedule::go_first()?));
     flowing.wait();
     ready?;
     let (mut sent, mut due) = (Vec::new(), Instant::now());

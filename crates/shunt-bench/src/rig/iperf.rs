@@ -42,7 +42,9 @@ pub fn run(
     let packets = received()? - before;
     let seconds = arrived.seconds;
     let (bits_per_second, packets_per_second) = match load {
-        Load::Tcp => (arrived.bits_per_second, arrived.bits_per_second / 8.0 / SEGMENT_BYTES),
+        Load::Tcp | Load::TcpWrites(_) => {
+            (arrived.bits_per_second, arrived.bits_per_second / 8.0 / SEGMENT_BYTES)
+        }
         Load::Udp(bytes) => (packets as f64 * 8.0 * f64::from(bytes) / seconds, packets as f64 / seconds),
     };
     Ok(Arrived { bits_per_second, packets_per_second, seconds })

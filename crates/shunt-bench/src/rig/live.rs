@@ -2,14 +2,13 @@
 
 use crate::rig::{
     iperf::{self, Arrived},
-    napi::RunTime,
     packets::{self, PathRig},
     path::Path,
     router_rig::{Placement, Rig, pinned_in, threads},
     shunt::engine_of,
 };
 use anyhow::Context;
-use shunt_lab::iperf::Load;
+use shunt_lab::{iperf::Load, load::RunTime};
 use shunt_testkit::{Shuntd, Topology};
 use std::{fs, time::Duration};
 
@@ -133,9 +132,9 @@ pub fn generated(lab: &Topology, paths: &[Path]) -> anyhow::Result<Vec<Row>> {
     for &path in paths {
         eprintln!("{}: {GENERATED} ...", name_of(path));
         path_rig[0].path = path;
-        rows.extend(packets::measure(&mut path_rig, 5)?.into_iter().map(|sample| {
+        for sample in packets::measure(&mut path_rig, 5)? {
             let (engine, reason) = sample.engine.clone().unwrap_or_default();
-            Row {
+            rows.push(Row {
                 traffic: GENERATED,
                 path: name_of(path),
                 arrived: Arrived {
@@ -143,13 +142,13 @@ pub fn generated(lab: &Topology, paths: &[Path]) -> anyhow::Result<Vec<Row>> {
                     packets_per_second: sample.packets_per_second(),
                     seconds: sample.elapsed_ns as f64 / 1e9,
                 },
-                cpu_ns: sample.ns_per_packet(),
+                cpu_ns: sample.ns_per_packet()?,
                 machine_ns: f64::NAN,
                 fast_share: sample.fast_share,
                 engine,
                 reason,
-            }
-        }));
+            });
+        }
     }
     Ok(rows)
 }

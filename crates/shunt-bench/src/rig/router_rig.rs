@@ -1,13 +1,14 @@
 //! The rig: a router between a generator and a sink, and the CPU time of its threads.
 
 use crate::rig::{
-    napi::{PollThreads, RunTime, own_run_time, pin},
+    pinning::pin,
     sample::Sample,
     setting::{Family, Setting},
 };
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use shunt_gen::Grid;
+use shunt_lab::load::{PollThreads, RunTime};
 use shunt_testkit::{Host, NetNs, Segment, Topology, wait_for};
 use shunt_traffic::{Count, Generator, Sink};
 use shunt_wire::line::FCS_BYTES;
@@ -211,8 +212,8 @@ impl<'a> Rig<'a> {
         let (ns, placement, flows) = (&self.lab.lan().ns, self.placement, self.flows);
         let mut slices = Vec::new();
         let send = move || -> anyhow::Result<(u64, RunTime)> {
-            let before = own_run_time()?;
-            Ok((forward.run_for(duration)?, own_run_time()?.since(before)))
+            let before = RunTime::of_this_thread()?;
+            Ok((forward.run_for(duration)?, RunTime::of_this_thread()?.since(before)))
         };
         let (sent, generator) = thread::scope(|scope| -> anyhow::Result<_> {
             let generator = scope.spawn(move || pinned_in(ns, placement, send));
@@ -305,7 +306,10 @@ fn know_senders(lab: &Topology, first: IpAddr, count: u16) -> anyhow::Result<()>
 pub fn threads(lab: &Topology, placement: Placement) -> anyhow::Result<Threads> {
     let (router_cpu, host_cpu) = placement.cpus();
     let of = |ns: &NetNs, ifname: &str, cpu: usize| -> anyhow::Result<PollThreads> {
-        let threads = PollThreads::start(ns, ifname, cpu)?;
+        let threads = PollThreads::start(ns, ifname)?;
+        for id in threads.ids() {
+            pin(*id, cpu)?;
+        }
         if placement == Placement::OneCpu {
             threads.go_first()?;
         }

@@ -1,8 +1,8 @@
 //! The counts of one run, and the cost of a packet.
 
-use crate::rig::napi::RunTime;
+use anyhow::Context;
 use serde::Serialize;
-use shunt_lab::statistics::quantile;
+use shunt_lab::{load::RunTime, statistics::quantile};
 
 /// The counts of one run.
 #[derive(Debug, Clone, Serialize)]
@@ -35,9 +35,10 @@ pub struct Sample {
 
 impl Sample {
     /// Router CPU time per delivered packet in ns: the 10th percentile of the slices, because disturbances by the
-    /// machine and by its neighbours only add time.
-    pub fn ns_per_packet(&self) -> f64 {
-        quantile(&self.slices_ns_per_packet, 0.1).unwrap_or(f64::NAN)
+    /// machine and by its neighbours only add time. Fails if no slice had enough packets.
+    pub fn ns_per_packet(&self) -> anyhow::Result<f64> {
+        quantile(&self.slices_ns_per_packet, 0.1)
+            .context("no slice of the run had enough packets to divide its CPU time by")
     }
 
     /// Delivered packets per second.

@@ -2,7 +2,7 @@
 //! lets the kernel discard the data. Real hosts have CPUs of their own; these hosts share the router's CPU and must not
 //! dominate the result.
 
-use crate::rig::{iperf, napi::pin};
+use crate::rig::{iperf, pinning::pin};
 use anyhow::Context;
 use nix::{
     fcntl::{FcntlArg, SpliceFFlags, fcntl, splice, tee},

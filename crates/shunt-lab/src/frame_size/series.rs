@@ -2,7 +2,8 @@
 
 use super::{Point, WHOLE_LINE};
 use crate::{
-    Doubt, Labels, Limit, Position, Reading, ResultsFile, Run, dut,
+    Doubt, Labels, Limit, Position, Reading, ResultsFile, Run,
+    dut::{self, LoadOf},
     load::Load,
     statistics::median,
     traffic::{Directed, Figures, Variant},
@@ -21,8 +22,10 @@ const NOISY: f64 = 0.1;
 pub(super) struct Series {
     pub(super) router: String,
     pub(super) frame_bytes: u32,
+    pub(super) mtu: Option<u32>,
     pub(super) variant: Variant,
     pub(super) labels: Labels,
+    pub(super) is_own: bool,
     pub(super) runs: Vec<Figures>,
     pub(super) generator_pps: Option<f64>,
     pub(super) dut_loads: Vec<Load>,
@@ -68,11 +71,14 @@ impl Series {
         };
         file.set_position(&self.name(), position);
         file.set_labels(&self.name(), self.labels);
-        let (when, along) = (
-            format!("with {} bytes", self.frame_bytes),
-            ("frame size", "bytes", f64::from(self.frame_bytes)),
-        );
-        dut::save(file, (&when, &self.variant), self.dut_loads.last(), Some(along))
+        let of = LoadOf {
+            router: self.is_own.then_some(self.router.as_str()),
+            when: &format!("with {} bytes", self.frame_bytes),
+            variant: &self.variant,
+            labels: self.labels,
+            along: Some(("frame size", "bytes", f64::from(self.frame_bytes))),
+        };
+        dut::save(file, of, self.dut_loads.last())
     }
 
     pub(super) fn point(&self, limit: Option<Limit>) -> Option<Point> {
@@ -90,18 +96,21 @@ impl Series {
         let (offered_pps, loss_ratio) =
             (middle(|figures| figures.achieved_pps)?, middle(|figures| figures.loss_ratio)?);
         self.bound(offered_pps, loss_ratio).into_iter().for_each(|doubt| forwarded_pps.add_doubt(doubt));
+        let load = |of: &dyn Fn(&Load) -> Option<f64>| {
+            median(&self.dut_loads.iter().filter_map(of).collect::<Vec<_>>())
+        };
         Some(Point {
             router: self.router.clone(),
             frame_bytes: self.frame_bytes,
+            mtu: self.mtu,
             l2_bps: bits(self.frame_bytes),
             l1_bps,
             line_share: forwarded_pps.share(pps),
             offered_pps,
             loss_ratio,
             generator_pps: self.generator_pps,
-            dut_load_percent: median(
-                &self.dut_loads.iter().map(|load| load.load_percent).collect::<Vec<_>>(),
-            ),
+            dut_load_percent: load(&|load| Some(load.load_percent)),
+            dut_core_percent: load(&|load| load.core_percent),
             forwarded_pps,
             gain: None,
         })

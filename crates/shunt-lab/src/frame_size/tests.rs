@@ -29,9 +29,11 @@ fn plan(rounds: u32) -> FrameSizePlan {
         testbed: Testbed::Own,
         engines,
         frame_bytes: vec![64, 1500],
+        mtus: Vec::new(),
         rounds,
         trial: Duration::from_secs(2),
         dut: None,
+        own_load: false,
     }
 }
 

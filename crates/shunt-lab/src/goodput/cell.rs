@@ -2,14 +2,18 @@
 
 use super::Quantity;
 use crate::{
-    Labels, Limit, PathLabel, Protocol,
+    Labels, Limit, PathLabel, Position, Protocol,
     iperf::{Direction, FlowDirection, Load},
 };
-use shunt_wire::line::{Encapsulation, IpVersion, L4, LinkSpeed, Sizes, TCP_TIMESTAMPS_BYTES};
+use shunt_wire::line::{
+    Encapsulation, IpVersion, L4, LinkSpeed, MIN_FRAME_BYTES, Sizes, TCP_TIMESTAMPS_BYTES,
+};
 use std::fmt;
 
-/// MTU of all links.
+/// The usual MTU.
 const MTU: u32 = 1500;
+/// The least MTU of IPv6.
+const MTU_V6_MIN: u32 = 1280;
 /// Largest offered share of the line's payload rate: iperf3 sends in bursts and must not seem faster than the line.
 const OF_LINE: f64 = 0.995;
 
@@ -28,9 +32,60 @@ pub struct Cell {
     pub direction: Direction,
     /// Offered payload in bit/s; None for as much as the sender can send or the line can carry.
     pub rate_bps: Option<u64>,
+    /// MTU of all links of a router of our own; None for the usual 1500.
+    pub mtu: Option<u32>,
+    /// Bytes of each write of the sending program; None for what fills packets, and 128 kB of TCP.
+    pub write_bytes: Option<u32>,
 }
 
 impl Cell {
+    /// TCP over IPv4 from the LAN to the WAN, as fast as it goes, without NAT and VLAN.
+    pub const PLAIN: Self = Self {
+        protocol: Protocol::Tcp,
+        v6: false,
+        nat: false,
+        vlan: false,
+        direction: Direction::Forward,
+        rate_bps: None,
+        mtu: None,
+        write_bytes: None,
+    };
+
+    /// The reason why no link carries this traffic; None if one does.
+    pub(super) fn lack(&self) -> Option<String> {
+        let Some(sizes) = self.encapsulation().in_mtu(self.mtu()).ok().filter(|_| !self.is_too_small())
+        else {
+            return Some(format!("IPv6 needs an MTU of {MTU_V6_MIN} or more"));
+        };
+        let too_large = self.write_bytes.filter(|bytes| *bytes > sizes.l4_payload);
+        too_large.filter(|_| self.protocol == Protocol::Udp).map(|bytes| {
+            format!(
+                "datagrams of {bytes} bytes would be sent in fragments; an MTU of {} has room for {}",
+                self.mtu(),
+                sizes.l4_payload
+            )
+        })
+    }
+
+    fn is_too_small(&self) -> bool {
+        self.v6 && self.mtu() < MTU_V6_MIN
+    }
+
+    /// MTU of all links.
+    pub(super) fn mtu(&self) -> u32 {
+        self.mtu.unwrap_or(MTU)
+    }
+
+    /// The position of a reading in the series of write sizes; None if the size was not chosen.
+    pub(super) fn position(&self, way: FlowDirection, column: &str, quantity: Quantity) -> Option<Position> {
+        let value = f64::from(self.write_bytes?);
+        let name = Self { write_bytes: None, ..*self }.reading(way, column, quantity);
+        // The name without the column is the quantity: `TCP IPv4 forward CPU`.
+        let of = name.replacen(&format!(" {column}"), "", 1);
+        let [along, unit] = ["write size", "bytes"].map(str::to_owned);
+        Some(Position { of, line: column.to_owned(), along, unit, value })
+    }
+
     /// The name of a reading in the results.
     pub fn reading(&self, way: FlowDirection, column: &str, quantity: Quantity) -> String {
         let way = match (self.direction, way) {
@@ -61,7 +116,9 @@ impl Cell {
             tags: Some(self.vlan.into()),
             direction: Some(self.direction),
             way: is_of_one_way.then_some(way),
-            frame_bytes: self.sizes().map(|sizes| sizes.frame),
+            frame_bytes: self.frame().map(|(frame, _)| frame),
+            mtu: self.mtu,
+            write_bytes: self.write_bytes,
             flows: None,
             rate_bps: self.rate_bps.map(|rate| rate as f64),
         }
@@ -78,13 +135,26 @@ impl Cell {
     }
 
     fn sizes(&self) -> Option<Sizes> {
-        self.encapsulation().in_mtu(MTU).ok()
+        self.encapsulation().in_mtu(self.mtu()).ok()
+    }
+
+    /// Bytes of each frame with FCS and of its payload; None for TCP by writes, which it puts together as it likes.
+    fn frame(&self) -> Option<(u32, u32)> {
+        let full = self.sizes()?;
+        match (self.protocol, self.write_bytes) {
+            (_, None) => Some((full.frame, full.l4_payload)),
+            (Protocol::Udp, Some(bytes)) => {
+                let frame = (bytes + full.frame).checked_sub(full.l4_payload)?;
+                Some((frame.max(MIN_FRAME_BYTES), bytes))
+            }
+            (Protocol::Tcp, Some(_)) => None,
+        }
     }
 
     pub(super) fn load(&self) -> Load {
         match self.protocol {
-            Protocol::Tcp => Load::Tcp,
-            Protocol::Udp => Load::Udp(self.sizes().map_or(0, |sizes| sizes.l4_payload)),
+            Protocol::Tcp => self.write_bytes.map_or(Load::Tcp, Load::TcpWrites),
+            Protocol::Udp => Load::Udp(self.frame().map_or(0, |(_, payload)| payload)),
         }
     }
 
@@ -99,9 +169,10 @@ impl Cell {
 
     /// The payload that the line carries, in Mbit/s.
     pub(super) fn limit(&self, speed: Option<LinkSpeed>) -> Option<Limit> {
-        let (speed, sizes) = speed.zip(self.sizes())?;
-        let value = speed.frames_per_second(sizes.frame) * f64::from(sizes.l4_payload) * 8.0 / 1e6;
-        let of = format!("{speed}bit/s, {} in frames of {} bytes", self.encapsulation(), sizes.frame);
+        let full = self.sizes().map(|sizes| (sizes.frame, sizes.l4_payload));
+        let (speed, (frame, payload)) = speed.zip(self.frame().or(full))?;
+        let value = speed.frames_per_second(frame) * f64::from(payload) * 8.0 / 1e6;
+        let of = format!("{speed}bit/s, {} in frames of {frame} bytes", self.encapsulation());
         Some(Limit { value, of })
     }
 }
@@ -112,6 +183,8 @@ impl fmt::Display for Cell {
         write!(f, "{} {family}", self.protocol.name())?;
         f.write_str(if self.nat { " NAT" } else { "" })?;
         f.write_str(if self.vlan { " VLAN" } else { "" })?;
+        self.mtu.iter().try_for_each(|mtu| write!(f, " MTU {mtu}"))?;
+        self.write_bytes.iter().try_for_each(|bytes| write!(f, " write {bytes}"))?;
         write!(f, " {}", self.direction.name())
     }
 }

@@ -4,8 +4,8 @@
 use super::{Cell, Column, DevicePair};
 use crate::{
     net::{Borrowed, Host, NetNs, Segment, Topology},
-    throughput::{RULESET, RunningShunt},
-    traffic::{Error, MASQUERADE},
+    throughput::RunningShunt,
+    traffic::{Error, masquerade, track},
 };
 use shunt_wire::Tag;
 use std::{
@@ -15,8 +15,6 @@ use std::{
 
 /// The VLAN on the LAN side.
 const VLANS: &[Tag] = &[Tag::vlan(5)];
-/// Accepts tagged traffic as untagged traffic is accepted.
-const TAGGED_TOO: &str = "add rule inet filter forward iifname \"r0.5\" ct state new accept";
 
 /// The two devices around a router, while they are in namespaces of our own.
 #[derive(Debug)]
@@ -117,12 +115,11 @@ impl<'d> Rig<'d> {
 fn topology(of: Cell) -> Result<Topology, Error> {
     let lan = if of.vlan { Segment::LAN.tagged(VLANS).with_tagged_host() } else { Segment::LAN };
     let topology = Topology::try_new(&[lan, Segment::WAN])?;
+    topology.try_set_mtu(of.mtu())?;
     topology.try_gather(true)?;
-    let rules = [(RULESET, true), (TAGGED_TOO, of.vlan), (MASQUERADE, of.nat)];
-    for (rules, wanted) in rules {
-        if wanted {
-            topology.router().try_run(&format!("nft '{rules}'"))?;
-        }
+    track(topology.router())?;
+    if of.nat {
+        masquerade(topology.router())?;
     }
     Ok(topology)
 }

@@ -215,6 +215,8 @@ impl<'a> Runs<'a> {
             for quantity in Quantity::ALL {
                 let name = cell.reading(*way, &column.name, quantity);
                 self.file.set_labels(&name, cell.labels(*way, column.path(), quantity));
+                let position = cell.position(*way, &column.name, quantity);
+                position.into_iter().for_each(|position| self.file.set_position(&name, position));
             }
         }
         Ok(())

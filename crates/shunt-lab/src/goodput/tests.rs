@@ -1,14 +1,7 @@
 use super::*;
 use crate::{Conditions, Run, iperf::Direction, labels::earlier_names};
 
-const CELL: Cell = Cell {
-    protocol: Protocol::Tcp,
-    v6: false,
-    nat: false,
-    vlan: false,
-    direction: Direction::Forward,
-    rate_bps: None,
-};
+const CELL: Cell = Cell::PLAIN;
 
 fn file(readings: &[(&str, &[f64])]) -> ResultsFile {
     let mut file = ResultsFile::in_memory(Results::new("goodput matrix", Conditions::default()));
@@ -70,6 +63,36 @@ fn the_offered_rate_is_limited_by_the_request_and_the_line() {
 }
 
 #[test]
+fn writes_and_mtus_have_names_limits_and_a_series_of_their_own() {
+    let udp = Cell { protocol: Protocol::Udp, write_bytes: Some(64), ..CELL };
+    let jumbo = Cell { mtu: Some(9000), write_bytes: Some(8192), ..udp };
+    assert_eq!(
+        [udp, jumbo].map(|cell| cell.to_string()),
+        ["UDP IPv4 write 64 forward", "UDP IPv4 MTU 9000 write 8192 forward"]
+    );
+    // 64 bytes in frames of 110 bytes and 20 between them: 961,538 per second.
+    let limit = udp.limit(LinkSpeed::new(1_000_000_000)).unwrap();
+    assert!((limit.value - 64.0 * 8.0 / 130.0 / 8.0 * 1000.0).abs() < 0.1, "{limit:?}");
+    assert_eq!(udp.labels(FlowDirection::Forward, None, Quantity::Goodput).frame_bytes, Some(110));
+    assert_eq!((udp.load(), CELL.load()), (crate::iperf::Load::Udp(64), crate::iperf::Load::Tcp));
+    let tcp = Cell { write_bytes: Some(64), ..CELL };
+    assert_eq!(tcp.load(), crate::iperf::Load::TcpWrites(64));
+    assert_eq!(tcp.labels(FlowDirection::Forward, None, Quantity::Goodput).frame_bytes, None);
+    let position = tcp.position(FlowDirection::Forward, "tc", Quantity::CpuLoad).unwrap();
+    assert_eq!((position.of.as_str(), position.line.as_str()), ("TCP IPv4 forward CPU", "tc"));
+    assert_eq!((position.along.as_str(), position.value), ("write size", 64.0));
+    assert_eq!(CELL.position(FlowDirection::Forward, "tc", Quantity::Goodput), None);
+    assert_eq!((jumbo.lack(), tcp.lack(), udp.lack()), (None, None, None));
+    let lack = Cell { mtu: None, ..jumbo }.lack().unwrap();
+    assert!(
+        lack.contains("8192 bytes would be sent in fragments") && lack.contains("room for 1472"),
+        "{lack}"
+    );
+    assert!(Cell { v6: true, mtu: Some(576), ..CELL }.lack().unwrap().contains("1280"));
+    assert_eq!(groups(&[CELL, jumbo, tcp]), [vec![CELL, tcp], vec![jumbo]]);
+}
+
+#[test]
 fn traffic_with_the_same_router_is_measured_together() {
     let (nat, vlan) = (Cell { nat: true, ..CELL }, Cell { vlan: true, ..CELL });
     let six = Cell { v6: true, ..CELL };
@@ -120,7 +143,7 @@ fn an_earlier_name_has_the_labels_that_its_reading_gets_today() {
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         for direction in [Direction::Forward, Direction::Reverse, Direction::Duplex] {
             for (v6, nat, vlan) in [(false, true, false), (true, false, true)] {
-                let cell = Cell { protocol, v6, nat, vlan, direction, rate_bps: None };
+                let cell = Cell { protocol, v6, nat, vlan, direction, ..CELL };
                 for way in direction.ways() {
                     for quantity in [Quantity::Goodput, Quantity::Loss, Quantity::CpuLoad] {
                         for path in PathLabel::ALL {

@@ -5,12 +5,12 @@ use super::{
     ports::tuples,
 };
 use crate::{
-    dut,
+    dut::{self, LoadMeter},
     labels::FlowDirection,
     net::NetNs,
     search::{Outcome, Trial},
     throughput::{Engine, RunningShunt, connections},
-    traffic::{Directed, Error, Figures, Session},
+    traffic::{Directed, Error, Figures, Session, masquerade, track},
 };
 use shunt_gen::Schedule;
 use shunt_traffic::TrafficEnds;
@@ -22,8 +22,6 @@ use std::{
 
 /// Rate of validation, as a share of the rate at which connections were opened: known connections cost a router less.
 const VALIDATION_SHARE: f64 = 0.8;
-/// Timeout of connections in a router of our own, longer than any measurement.
-const TIMEOUT_S: u32 = 86_400;
 /// Where no rate is measured, and in validation, frames that did not arrive are sent this often: on a machine that does
 /// other work, frames are lost.
 const TRIES: u32 = 3;
@@ -93,10 +91,8 @@ impl<'s, 'n> Router<'s, 'n> {
         let up = RunningShunt::beside(session, engine)?;
         let own: Option<&'s NetNs> = session.router();
         if let Some(ns) = own {
-            ns.try_run(&format!("nft '{}'", connections::RULESET))?;
-            for timeout in ["udp_timeout", "udp_timeout_stream"] {
-                ns.try_sysctl(&format!("netfilter/nf_conntrack_{timeout}"), TIMEOUT_S)?;
-            }
+            track(ns)?;
+            masquerade(ns)?;
         }
         let (tuples, table) = (Vec::new(), StateTable::default());
         Ok(Self { session, own, up, empty, nat, seed, flows: 0, tuples, table, validation_pps: 0.0 })
@@ -233,7 +229,7 @@ impl Gateway for Router<'_, '_> {
         self.session.list(FlowDirection::Reverse, &answers)?;
         let duration = Some(Duration::from_secs_f64(trial.duration_s));
         let schedule = Schedule { pps: Some(trial.load_pps), burst: 1, packets: None, duration };
-        let (directed, _) = dut::run(self.session, &schedule, &None, || Ok(()))?;
+        let (directed, _) = dut::run(self.session, &schedule, &LoadMeter::None, || Ok(()))?;
         self.unless_stopped()?;
         let forward = self.session.arrivals(FlowDirection::Forward)?;
         let reverse = self.session.arrivals(FlowDirection::Reverse)?;

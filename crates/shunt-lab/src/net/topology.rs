@@ -233,6 +233,20 @@ impl Topology {
         }
     }
 
+    /// Sets the MTU of all devices that carry traffic.
+    ///
+    /// # Errors
+    /// Fails if a device refuses.
+    pub fn try_set_mtu(&self, mtu: u32) -> io::Result<()> {
+        let set = |device: &str| format!("link set {device} mtu {mtu}");
+        for host in &self.hosts {
+            // A VLAN device takes no more than the device below it.
+            ip_batch(&host.ns, &[set(host.nic), set(&host.device)])?;
+            ip_batch(&self.router, &[set(host.port), set(&host.gateway)])?;
+        }
+        Ok(())
+    }
+
     /// Makes veths more like NICs, or undoes it: hosts send frames of the MTU, and the router's ports gather packets
     /// for a while before they are polled, as interrupt moderation does.
     ///

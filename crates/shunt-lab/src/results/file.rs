@@ -126,7 +126,15 @@ impl ResultsFile {
     /// # Errors
     /// Fails as [`add`](Self::add).
     pub fn add_all(&mut self, name: &str, of: &Reading) -> io::Result<()> {
+        // Runs at different places of a series have none together.
+        let position = match self.results.readings.get(name) {
+            Some(known) if known.position != of.position => None,
+            _ => of.position.clone(),
+        };
         of.runs.iter().try_for_each(|run| self.add(name, &of.unit, run.clone()))?;
+        if let Some(known) = self.results.readings.get_mut(name) {
+            known.position = position;
+        }
         of.doubts.iter().for_each(|doubt| self.add_doubt(name, doubt.clone()));
         of.limit.iter().for_each(|limit| self.set_limit(name, limit.clone()));
         Ok(())

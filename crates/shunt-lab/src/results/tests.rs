@@ -210,3 +210,42 @@ fn the_state_of_the_machine_is_recorded_once_a_run() {
     assert_eq!(read.machine.len(), 2);
     assert!(read.machine[1].at <= read.readings["rate"].runs[2].at.clone().unwrap());
 }
+
+#[test]
+fn runs_of_an_earlier_version_have_the_position_that_their_names_say() {
+    let mut results = Results::new("traffic", Conditions::default());
+    for (name, unit, value) in [
+        ("offered g0 to g1", "pps", 5000.0),
+        ("latency p99 g0 to g1", "us", 20.0),
+        ("offered at 450 kpps", "pps", 450_000.0),
+        ("loss at 450 kpps", "%", 1.0),
+        ("latency p50 of the generator alone", "us", 2.0),
+    ] {
+        let reading = Reading::from_runs(unit, vec![Run::from(value)]).unwrap();
+        results.readings.insert(name.to_owned(), reading);
+    }
+    let read = Results::parse(&results.to_json().unwrap()).unwrap();
+    let place = |name: &str| {
+        let position = read.readings[name].position.as_ref()?;
+        Some((position.of.as_str(), position.line.as_str(), position.value))
+    };
+    assert_eq!(place("latency p99 g0 to g1"), Some(("latency", "p99 g0 to g1", 5000.0)));
+    assert_eq!(place("offered g0 to g1"), Some(("offered", "g0 to g1", 5000.0)));
+    assert_eq!(place("loss at 450 kpps"), Some(("loss", "loss", 450_000.0)));
+    assert_eq!(place("latency p50 of the generator alone"), None);
+}
+
+#[test]
+fn runs_at_two_rates_have_no_place_together() {
+    let mut file = ResultsFile::in_memory(Results::new("traffic", Conditions::default()));
+    let at = |pps: f64| {
+        let reading = Reading::from_runs("pps", vec![Run::from(pps)]).unwrap();
+        Reading { position: Some(Position::at_offered_rate("received", "g0 to g1", pps)), ..reading }
+    };
+    let place = |file: &ResultsFile| file.results().readings["a"].position.as_ref().map(|at| at.value);
+    file.add_all("a", &at(1000.0)).unwrap();
+    file.add_all("a", &at(1000.0)).unwrap();
+    assert_eq!(place(&file), Some(1000.0));
+    file.add_all("a", &at(2000.0)).unwrap();
+    assert_eq!(place(&file), None);
+}

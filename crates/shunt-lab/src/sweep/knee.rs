@@ -1,10 +1,11 @@
 //! The rate at which a router begins to lose packets, its behaviour beyond, and the counters that rise with the loss.
 
 use super::{Step, counters::Change};
+use crate::{statistics::share_interval, traffic::Figures};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Loss up to this share of the sent packets does not count as loss.
+/// Loss up to this share of the packets does not count as loss.
 const ACCEPTED: f64 = 0.001;
 /// The generator is the limit if it sends less than this share of the offered rate.
 const SENT: f64 = 0.99;
@@ -20,13 +21,17 @@ pub struct Knee {
     pub from: String,
     /// Device that receives.
     pub to: String,
-    /// Highest sent rate in bit/s up to which every step lost less than 0.1 %; None if the lowest step already lost
-    /// more. Steps whose sender was held up do not count, here and in the other fields.
+    /// Sent rate in bit/s of the highest step below the knee that loses at most 0.1 %, by the 95 % interval of its loss;
+    /// None if there is no such step. Steps whose sender was held up do not count, here and in the other fields.
     pub passes_bps: Option<f64>,
-    /// Sent rate in bit/s of the next step, from which on packets are lost; None if no step loses.
+    /// Sent rate in bit/s of the first step that loses more than 0.1 %, by the same interval, and after which steps go on
+    /// losing; None if no step does.
     pub loses_bps: Option<f64>,
     /// Share of the packets lost in that step.
     pub loss_ratio: Option<f64>,
+    /// Whether steps between these two, or up to the highest rate, had too few packets to tell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undecided: bool,
     /// Highest rate in bit/s that arrived.
     pub most_bps: f64,
     /// Behaviour beyond the knee.
@@ -43,6 +48,8 @@ pub enum Beyond {
     NotReached,
     /// No step lost packets, and the generator could not send more.
     GeneratorBound,
+    /// No step surely lost packets, and the highest rates had too few packets to tell.
+    TooFewPackets,
     /// No step lost packets, except perhaps those whose sender was held up, up to the highest rate.
     HeldUp,
     /// The rate that arrives stays the same or rises slowly.
@@ -65,6 +72,25 @@ pub struct Suspect {
     pub of_lost: f64,
 }
 
+/// Whether a step loses more than is accepted, by the 95 % interval of its loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    Passes,
+    Loses,
+    /// The interval includes the limit.
+    Undecided,
+}
+
+impl Loss {
+    fn of(figures: &Figures) -> Self {
+        match share_interval(figures.lost, figures.sent) {
+            Some(share) if share.high <= ACCEPTED => Self::Passes,
+            Some(share) if share.low > ACCEPTED => Self::Loses,
+            _ => Self::Undecided,
+        }
+    }
+}
+
 impl Knee {
     /// Finds the knee of each direction.
     pub(super) fn find_all(steps: &[Step]) -> Vec<Self> {
@@ -74,18 +100,22 @@ impl Knee {
 
     fn in_direction(steps: &[Step], which: usize) -> Self {
         let figures = |n: usize| &steps[n].directions[which].figures;
-        let loses = |n: usize| figures(n).loss_ratio > ACCEPTED;
+        let loss = |n: usize| Loss::of(figures(n));
         let sent = |n: usize| figures(n).achieved_l2_bps;
         let came = |n: usize| sent(n) * (1.0 - figures(n).loss_ratio);
         // Nothing follows from a step whose sender was held up.
         let used: Vec<usize> = (0..steps.len()).filter(|n| !steps[*n].is_held_up()).collect();
         // A single step that loses between steps that do not lose is an accident.
-        let knee = (0..used.len()).find(|&at| loses(used[at]) && used.get(at + 1).is_none_or(|&n| loses(n)));
-        let passing = knee.unwrap_or(used.len()).checked_sub(1).map(|at| used[at]);
-        let knee = knee.map(|at| used[at]);
+        let goes_on = |at: usize| used.get(at).is_none_or(|&n| loss(n) != Loss::Passes);
+        let knee = (0..used.len()).find(|&at| loss(used[at]) == Loss::Loses && goes_on(at + 1));
+        let below = &used[..knee.unwrap_or(used.len())];
+        let passing = below.iter().rposition(|&n| loss(n) == Loss::Passes);
+        let undecided = below[passing.map_or(0, |at| at + 1)..].iter().any(|&n| loss(n) == Loss::Undecided);
+        let (passing, knee) = (passing.map(|at| used[at]), knee.map(|at| used[at]));
         let most_bps = used.iter().map(|&n| came(n)).fold(0.0, f64::max);
         let short = |n: usize| figures(n).offered_pps.is_some_and(|pps| figures(n).achieved_pps < pps * SENT);
         let beyond = match (knee, used.last()) {
+            (None, _) if undecided => Beyond::TooFewPackets,
             (None, _) if used.iter().any(|&n| short(n)) => Beyond::GeneratorBound,
             (None, Some(&last)) if last + 1 == steps.len() => Beyond::NotReached,
             (None, _) | (_, None) => Beyond::HeldUp,
@@ -98,6 +128,7 @@ impl Knee {
             to: ends.to.clone(),
             passes_bps: passing.map(sent),
             loses_bps: knee.map(sent),
+            undecided,
             loss_ratio: knee.map(|n| figures(n).loss_ratio),
             most_bps,
             beyond,

@@ -23,6 +23,7 @@ fn step(asked: u64, sent: f64, arrived: f64, rises: &[(&str, u64)]) -> Step {
         trouble: *name != "rx_packets",
     };
     let changes = rises.iter().map(change).collect();
+    let changes = (changes, RegisterChanges::default());
     Step::new(asked * 1_000_000, (vec![serde_json::from_value(one).unwrap()], None), changes)
 }
 
@@ -47,6 +48,34 @@ fn the_knee_is_the_last_rate_before_the_loss_stays() {
     let [suspect] = &found.suspects[..] else { panic!("{:?}", found.suspects) };
     assert_eq!((suspect.counter.as_str(), suspect.rise), (LOST, 9_990));
     assert!((suspect.of_lost - 0.999).abs() < 1e-9);
+}
+
+/// Frames that were sent and lost in a step.
+fn counted(asked: u64, sent: u64, lost: u64) -> Step {
+    let mut step = step(asked, asked as f64, asked as f64, &[]);
+    let figures = &mut step.directions[0].figures;
+    (figures.sent, figures.lost, figures.received) = (sent, lost, sent - lost);
+    figures.loss_ratio = lost as f64 / sent as f64;
+    step
+}
+
+#[test]
+fn a_loss_that_the_packets_cannot_tell_is_neither_kept_nor_exceeded() {
+    // 0 of 12,500 is at most 0.03 %; 0 of 2000 may be 0.18 %; 4 of 2000 is 0.05 to 0.51 %; 9 of 2000 is above 0.2 %.
+    let [few, some, many, sure] = [(200, 2000, 0), (300, 2000, 4), (400, 2000, 9), (100, 12_500, 0)]
+        .map(|(asked, sent, lost)| counted(asked, sent, lost));
+    let found = |steps: &[&Step]| {
+        let found = knee(&steps.iter().map(|step| (*step).clone()).collect::<Vec<_>>());
+        (found.passes_bps.map(|bps| bps / 1e6), found.loses_bps.map(|bps| bps / 1e6), found.undecided)
+    };
+    assert_eq!(found(&[&sure, &some, &many]), (Some(100.0), Some(400.0), true));
+    assert_eq!(found(&[&few, &many]), (None, Some(400.0), true));
+    assert_eq!(found(&[&sure, &many]), (Some(100.0), Some(400.0), false));
+    // A step at a lower rate does not matter once a higher one passes.
+    let higher = counted(300, 40_000, 3);
+    assert_eq!(found(&[&few, &higher]), (Some(300.0), None, false));
+    assert_eq!(found(&[&sure, &few]), (Some(100.0), None, true));
+    assert_eq!(knee(&[sure, few]).beyond, Beyond::TooFewPackets);
 }
 
 #[test]

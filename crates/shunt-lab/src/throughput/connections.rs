@@ -6,10 +6,6 @@ use crate::{
 };
 use std::{fs, time::Duration};
 
-/// A stateful firewall and masquerade.
-pub(crate) const RULESET: &str = "table inet filter { chain forward { type filter hook forward priority filter; policy drop; \
-    ct state established,related accept; iifname \"r0\" ct state new accept; }; }; \
-    table inet nat { chain postrouting { type nat hook postrouting priority srcnat; oifname \"r1\" masquerade; }; }";
 /// Time after which conntrack has freed deleted entries.
 const FREED: Duration = Duration::from_secs(2);
 

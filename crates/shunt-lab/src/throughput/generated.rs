@@ -2,11 +2,11 @@
 
 use super::{Counted, Device, TrialFigures, Work, connections};
 use crate::{
-    Doubt, Limit, Nic, ResultsFile,
-    dut::{self, Dut},
+    Doubt, Labels, Limit, Nic, PathLabel, ResultsFile,
+    dut::{self, Dut, LoadMeter},
     net::NetNs,
     search::{Outcome, Trial},
-    traffic::{Directed, Error, Figures, Session, Testbed, TrafficSpec, Variant, session},
+    traffic::{Directed, Error, Figures, Session, Testbed, TrafficSpec, Variant, masquerade, session, track},
 };
 use shunt_api::{Instance, PacketTotals, RUNTIME_DIR_VARIABLE, Status, runtime_dir};
 use shunt_gen::Schedule;
@@ -25,10 +25,6 @@ use std::{
 
 /// Longest time until the external engine serves its ports.
 const EXTERNAL_START: Duration = Duration::from_secs(10);
-
-/// A ruleset that makes a router of our own track connections, which Shunt needs to learn.
-pub(crate) const RULESET: &str = "table inet filter { chain forward { type filter hook forward priority filter; policy drop; \
-    ct state established,related accept; iifname \"r0\" ct state new accept; iifname \"r1\" ct state new accept; }; }";
 
 /// A router between two ports of the generator.
 #[derive(Debug)]
@@ -49,6 +45,8 @@ pub struct Generated {
     pub limit: Option<Limit>,
     /// The DUT, if its load is to be read.
     pub dut: Option<Dut>,
+    /// Whether to measure the load of a router of our own.
+    pub own_load: bool,
 }
 
 /// Shunt in the router.
@@ -109,8 +107,17 @@ impl Device for Generated {
         if self.spec.answered { Counted::Connections } else { Counted::Frames }
     }
 
+    fn labels(&self) -> Labels {
+        let engine = (self.testbed == Testbed::Own).then(|| PathLabel::from_name(&self.name)).flatten();
+        Labels { engine, ..self.spec.labels(&self.testbed) }
+    }
+
+    fn is_own(&self) -> bool {
+        self.testbed == Testbed::Own
+    }
+
     fn variant(&self) -> Variant {
-        self.spec.variant()
+        self.spec.variant_with_sizes()
     }
 
     fn limit(&self) -> Option<Limit> {
@@ -122,16 +129,20 @@ impl Device for Generated {
     }
 
     fn serve(&mut self, work: &mut Work<'_, Error>) -> Result<(), Error> {
-        let Self { spec, testbed, engine, stop, nics, limit, dut, .. } = self;
+        let Self { spec, testbed, engine, stop, nics, limit, dut, own_load, .. } = self;
         session(spec, testbed, stop, |session| {
             *nics = session.nics().to_vec();
             *limit = session.limit().filter(|_| !spec.answered);
             if let Some(router) = session.router() {
-                let ruleset = if spec.answered { connections::RULESET } else { RULESET };
-                router.try_run(&format!("nft '{ruleset}'"))?;
+                track(router)?;
+                if spec.answered {
+                    masquerade(router)?;
+                }
             }
+            session.open_tcp()?;
             let up = RunningShunt::beside(session, engine.as_ref())?;
-            let done = work(&mut measure(session, spec, stop, dut));
+            let meter = LoadMeter::for_router(session, dut, *own_load)?;
+            let done = work(&mut measure(session, spec, stop, &meter));
             if let Some(up) = up {
                 up.down()?;
             }
@@ -144,7 +155,7 @@ fn measure<'m>(
     session: &'m mut Session<'_>,
     spec: &'m TrafficSpec,
     stop: &'m AtomicBool,
-    dut: &'m Option<Dut>,
+    meter: &'m LoadMeter<'_>,
 ) -> impl FnMut(Trial) -> Result<TrialFigures, Error> + 'm {
     move |trial| {
         unless_stopped(stop)?;
@@ -152,7 +163,7 @@ fn measure<'m>(
         let schedule = Schedule { pps: Some(trial.load_pps), burst: spec.burst, packets: None, duration };
         let translating = session.router().filter(|_| spec.answered);
         let prepare = || translating.map_or(Ok(()), connections::forget);
-        let (directed, dut_load) = dut::run(session, &schedule, dut, prepare)?;
+        let (directed, dut_load) = dut::run(session, &schedule, meter, prepare)?;
         let mut sum = Figures::sum(&directed);
         if let Some(router) = translating {
             // An answered packet that is not tracked did not open a connection.
@@ -165,9 +176,10 @@ fn measure<'m>(
 }
 
 /// Records the devices of a bench, and makes a router of our own track connections.
-pub(crate) fn take_part(session: &Session<'_>, file: &mut ResultsFile) -> Result<(), Error> {
+pub(crate) fn take_part(session: &mut Session<'_>, file: &mut ResultsFile) -> Result<(), Error> {
     file.set_nics(session.nics());
-    session.router().map_or(Ok(()), |router| Ok(router.try_run(&format!("nft '{RULESET}'")).map(drop)?))
+    session.router().map_or(Ok(()), track)?;
+    session.open_tcp()
 }
 
 pub(crate) fn unless_stopped(stop: &AtomicBool) -> Result<(), Error> {
@@ -233,6 +245,14 @@ impl<'n> RunningShunt<'n> {
     pub(crate) fn packets(&self) -> Result<(u64, u64), Error> {
         let PacketTotals { fast, slow, dropped, .. } = self.status()?.packets;
         Ok((fast, fast + slow + dropped))
+    }
+
+    /// The doubt that too few packets were fast since `then`, if there were any.
+    pub(crate) fn slow_path_since(&self, then: (u64, u64)) -> Result<Option<Doubt>, Error> {
+        let (fast, all) = self.packets()?;
+        let all = all.saturating_sub(then.1);
+        let share = fast.saturating_sub(then.0) as f64 / all.max(1) as f64;
+        Ok(Doubt::slow_path(share).filter(|_| all > 0))
     }
 
     fn instance(&self) -> Result<Instance, Error> {

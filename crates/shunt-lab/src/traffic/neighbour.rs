@@ -44,12 +44,20 @@ struct Question {
 }
 
 impl Responder {
-    /// A responder for these addresses. None if the only address is the device's own, for which Linux answers.
-    pub(super) fn for_station(station: &Station<'_>, addresses: Addresses) -> Result<Option<Self>, Error> {
+    /// A responder for these addresses. None if the only address is the device's own, for which Linux answers, unless
+    /// frames on the link have tags.
+    pub(super) fn for_station(
+        station: &Station<'_>,
+        mut addresses: Addresses,
+        is_tagged: bool,
+    ) -> Result<Option<Self>, Error> {
         let own = [station.v4.map(IpAddr::from), station.v6.map(IpAddr::from)];
-        let only_own = addresses.count == 1 && own.contains(&Some(addresses.first));
-        if addresses.first.is_unspecified() || only_own {
-            return Ok(None);
+        let is_own = addresses.count == 1 && own.contains(&Some(addresses.first));
+        if addresses.first.is_unspecified() || is_own {
+            if !is_tagged {
+                return Ok(None);
+            }
+            addresses = Addresses::one(station.address_like(addresses.first)?);
         }
         let (tap, multicast) = station.within(|| listen(station))?;
         Ok(Some(Self { tap, _multicast: multicast, mac: station.mac, addresses }))

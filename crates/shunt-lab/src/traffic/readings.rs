@@ -1,7 +1,7 @@
 //! The figures of a run as readings for a file of results.
 
 use super::{Directed, Figures, Floor, Recorded, Report, sender};
-use crate::{Doubt, Limit, Reading, Results, Run};
+use crate::{Doubt, Limit, Position, Reading, Results, Run};
 use serde_json::{Map, Value, json};
 use shunt_gen::Schedule;
 use std::collections::BTreeMap;
@@ -35,20 +35,23 @@ impl Report {
 /// The readings by name. Each reading gets all doubts: a disturbance of one direction disturbs the other.
 fn readings(directions: &[Directed], floor: Option<&Floor>, doubts: &[Doubt]) -> BTreeMap<String, Reading> {
     let mut readings = BTreeMap::new();
-    let mut add = |name: String, (unit, value, details): Measured, limit: Option<&Limit>| {
+    let mut add = |name: String, (unit, value, details): Measured, limit: Option<&Limit>, position| {
         if let Some(mut reading) = Reading::from_runs(unit, vec![Run { value, at: None, details }]) {
             reading.doubts = doubts.to_vec();
+            reading.position = position;
             reading.set_limit(limit.filter(|_| unit == "pps").cloned());
             readings.insert(name, reading);
         }
     };
     for Directed { from, to, figures, limit, .. } in directions {
         for (name, run) in of_direction(figures) {
-            add(format!("{name} {from} to {to}"), run, limit.as_ref());
+            let direction = format!("{from} to {to}");
+            let position = figures.offered_pps.map(|pps| Position::at_offered_rate(name, &direction, pps));
+            add(format!("{name} {direction}"), run, limit.as_ref(), position);
         }
     }
     for (name, run) in floor.into_iter().flat_map(of_floor) {
-        add(format!("{name} of the generator alone"), run, None);
+        add(format!("{name} of the generator alone"), run, None, None);
     }
     readings
 }

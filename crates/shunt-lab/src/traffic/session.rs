@@ -67,8 +67,10 @@ pub fn session<R, E: From<Error>>(
     let (near, far) = network.stations(spec)?;
     let round =
         spec.replay.as_ref().map(|replay| replay.round(spec, testbed.speed(spec.speed))).transpose()?;
-    let responders = [(&near, spec.shape.source), (&far, spec.shape.destination)];
-    let responders = responders.map(|(station, addresses)| Responder::for_station(station, addresses));
+    let responders =
+        [(&near, spec.shape.source, &spec.shape.tags), (&far, spec.shape.destination, &spec.far_tags)];
+    let responders = responders
+        .map(|(station, addresses, tags)| Responder::for_station(station, addresses, !tags.is_empty()));
     let responders: Vec<Responder> =
         responders.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
     let translated = network.translated(spec);
@@ -128,7 +130,7 @@ fn streams<'n>(
     };
     let mut streams = vec![Stream::new(near, far, forward, spec.method, hand_on)?];
     if spec.both {
-        let mut back = shape.clone().reversed();
+        let mut back = Shape { tags: spec.far_tags.clone(), ..shape.clone().reversed() };
         back.destination = translated.unwrap_or(back.destination);
         streams.push(Stream::new(far, near, Frames::Made(back), spec.method, false)?);
     }
@@ -151,9 +153,37 @@ impl<'n> Session<'n> {
 
     /// Opens all connections from the LAN, so that packets from the WAN are answers.
     fn open_connections(&mut self) -> Result<(), Error> {
+        self.run_one_way(FlowDirection::Forward, &self.opening()).map(drop)
+    }
+
+    /// Sends the first segments of TCP both ways, even if the load is sent in one direction: a router that tracks
+    /// connections takes them for established only then. The way back is known through a router of our own.
+    pub(crate) fn open_tcp(&mut self) -> Result<(), Error> {
+        let is_tcp = self.spec.shape.tcp.is_some() && !self.spec.answered;
+        if !is_tcp || self.router.is_none() {
+            return Ok(());
+        }
+        let one_way = !self.spec.both;
+        if one_way {
+            self.rebuild(&TrafficSpec { both: true, ..self.spec.clone() })?;
+        }
+        for way in [FlowDirection::Forward, FlowDirection::Reverse] {
+            self.run_one_way(way, &self.opening())?;
+        }
+        if one_way { self.rebuild(self.spec) } else { Ok(()) }
+    }
+
+    /// The first packets of all connections.
+    fn opening(&self) -> Schedule {
         let packets = Some(u64::from(self.spec.flows()) * OPENING_PACKETS);
-        let once = Schedule { pps: Some(OPENING_PPS), burst: 1, packets, duration: None };
-        self.run_one_way(FlowDirection::Forward, &once).map(drop)
+        Schedule { pps: Some(OPENING_PPS), burst: 1, packets, duration: None }
+    }
+
+    /// Makes the streams of this traffic. A device takes the receiver of one stream only, so the old ones go first.
+    fn rebuild(&mut self, spec: &TrafficSpec) -> Result<(), Error> {
+        self.streams.clear();
+        self.streams = streams([&self.near, &self.far], &spec.shape, spec, self.translated, None)?;
+        Ok(())
     }
 
     /// As [`Session::run`], in one of two directions.
@@ -313,6 +343,12 @@ impl<'n> Session<'n> {
         let ports =
             [Segment::LAN.port, Segment::WAN.port].map(|port| self.router.map(|ns| of(Some(ns), port)));
         ends.into_iter().chain(ports.into_iter().flatten()).collect()
+    }
+
+    /// The hosts around a router of our own, and their devices.
+    pub(crate) fn hosts(&self) -> Vec<(&'n NetNs, &str)> {
+        let ends = [&self.near, &self.far].into_iter();
+        ends.filter_map(|station| Some((station.ns?, station.ifname.as_str()))).collect()
     }
 
     /// The devices that send and receive.

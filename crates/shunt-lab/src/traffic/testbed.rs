@@ -1,24 +1,18 @@
 //! The test bed: a router of our own, or a device under test between two devices of this machine.
 
-use super::{Error, TrafficSpec, neighbour::resolve, station::Station};
+use super::{Error, TrafficSpec, neighbour::resolve, ruleset::masquerade, station::Station, vlan};
 use crate::{
     Nic,
-    net::{NetNs, Segment, Topology},
+    net::{NetNs, Topology},
 };
 use shunt_gen::Addresses;
-use shunt_wire::{Mac, line::LinkSpeed};
+use shunt_wire::{
+    Mac,
+    line::{Encapsulation, LinkSpeed},
+};
 use std::net::IpAddr;
 
 const DEFAULT_MTU: u32 = 1500;
-/// Masquerade of traffic to the WAN, in both families.
-pub(crate) const MASQUERADE: &str = "table inet nat { chain postrouting { type nat hook postrouting priority srcnat; \
-    oifname \"r1\" masquerade; }; }";
-/// Keeps packets to the address of a masquerading router from taking the ports of connections that are not yet open.
-const ANSWERS_ONLY: &str = "table inet answers { chain input { type filter hook input priority filter; \
-    iifname \"r1\" meta l4proto udp ct state new drop; }; }";
-/// Timeout of translated connections, longer than any measurement.
-const TIMEOUT_S: u32 = 86_400;
-
 /// The device under test and the devices around it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Testbed {
@@ -70,15 +64,12 @@ impl Testbed {
     pub(super) fn network(&self, spec: &TrafficSpec) -> Result<Network, Error> {
         let nics = match self {
             Self::Nics(nics) => return Ok(Network::Here(nics.clone())),
-            Self::Own => Topology::try_new(&[Segment::LAN, Segment::WAN])?,
+            Self::Own => vlan::topology(spec)?,
         };
         nics.try_pin_neighbours()?;
-        let mtu = l3_bytes(spec);
-        if mtu > DEFAULT_MTU {
-            for host in nics.hosts() {
-                host.ns.try_run(&format!("ip link set {} mtu {mtu}", host.nic))?;
-                nics.router().try_run(&format!("ip link set {} mtu {mtu}", host.port))?;
-            }
+        let mtu = spec.mtu.unwrap_or_else(|| l3_bytes(spec).max(DEFAULT_MTU));
+        if mtu != DEFAULT_MTU {
+            nics.try_set_mtu(mtu)?;
         }
         if spec.nat {
             masquerade(nics.router())?;
@@ -128,7 +119,7 @@ impl Network {
                     tx.next_hop = resolve(&tx, gateway, &shape.source, &shape.tags)?;
                 }
                 if let Some(gateway) = nics.rx_gateway.filter(|_| spec.both) {
-                    rx.next_hop = resolve(&rx, gateway, &shape.destination, &shape.tags)?;
+                    rx.next_hop = resolve(&rx, gateway, &shape.destination, &spec.far_tags)?;
                 }
                 tx.next_hop = nics.next_hop.unwrap_or(tx.next_hop);
                 tx.routed = nics.next_hop.is_some() || nics.gateway.is_some();
@@ -138,21 +129,19 @@ impl Network {
     }
 }
 
-fn masquerade(router: &NetNs) -> Result<(), Error> {
-    for rules in [MASQUERADE, ANSWERS_ONLY] {
-        router.try_run(&format!("nft '{rules}'"))?;
-    }
-    for timeout in ["udp_timeout", "udp_timeout_stream"] {
-        router.try_sysctl(&format!("netfilter/nf_conntrack_{timeout}"), TIMEOUT_S)?;
-    }
-    Ok(())
-}
-
 /// Size of the largest L3 packet.
 fn l3_bytes(spec: &TrafficSpec) -> u32 {
-    if let Some(replay) = &spec.replay {
-        return replay.capture.l3_bytes() as u32;
+    match &spec.replay {
+        Some(replay) => replay.capture.l3_bytes() as u32,
+        None => spec.l3_bytes(spec.shape.sizes.largest()),
     }
-    let frame = spec.shape.sizes.largest();
-    spec.shape.encapsulation().in_frame(frame).map_or(frame, |sizes| sizes.l3)
+}
+
+impl TrafficSpec {
+    /// Size of the L3 packet in frames of this size, on the link with fewer tags.
+    pub(crate) fn l3_bytes(&self, frame: u32) -> u32 {
+        let tags = self.shape.tags.len().min(self.far_tags.len()) as u32;
+        let encapsulation = Encapsulation { tags, ..self.shape.encapsulation() };
+        encapsulation.in_frame(frame).map_or(frame, |sizes| sizes.l3)
+    }
 }

@@ -1,15 +1,17 @@
-//! How the traffic of a bench differs from the plainest: one flow of IPv4 through a router that does not translate.
+//! How the traffic of a bench differs from the plainest: one flow of UDP over IPv4 through a router that does not
+//! translate, without tags.
 
 use super::{Testbed, TrafficSpec};
 use crate::{Labels, Protocol};
 use serde::{Deserialize, Serialize};
 use shunt_gen::Schedule;
+use shunt_wire::Tag;
 use std::{fmt, time::Duration};
 
 /// Number of packets of each flow before a measurement, enough for a fast path to learn it.
 const WARM_UP_PACKETS: f64 = 4.0;
 
-/// Differences from one flow of IPv4 without NAT, such as `IPv6, NAT, 100 flows`; empty if there are none. Readings of
+/// Differences from one flow of UDP over IPv4 without NAT, such as `IPv6, NAT, VLAN 10, 100 flows`; empty if there are none. Readings of
 /// different variants have different names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -19,6 +21,12 @@ impl Variant {
     /// Whether the traffic is one flow of IPv4 without NAT.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// These differences, and another one.
+    #[must_use]
+    pub(crate) fn and(&self, other: &str) -> Self {
+        Self(if self.is_empty() { other.to_owned() } else { format!("{self}, {other}") })
     }
 
     /// `name` with the differences, if there are any: `slow 64, NAT`.
@@ -44,19 +52,57 @@ impl TrafficSpec {
         if self.answered {
             return Variant::default();
         }
-        let flows = format!("{} flows", self.flows());
-        let all = [(!self.is_ipv4(), "IPv6"), (self.nat, "NAT"), (self.flows() > 1, &*flows)];
-        let names: Vec<&str> =
-            all.into_iter().filter(|(differs, _)| *differs).map(|(_, name)| name).collect();
+        self.with(&[])
+    }
+
+    /// As [`TrafficSpec::variant`], for figures of all directions together.
+    pub(crate) fn variant_of_sum(&self) -> Variant {
+        if self.answered { Variant::default() } else { self.with(&[self.both_directions()]) }
+    }
+
+    /// As [`TrafficSpec::variant_of_sum`], for figures that do not name their frame size.
+    pub(crate) fn variant_with_sizes(&self) -> Variant {
+        if self.answered {
+            return Variant::default();
+        }
+        let sizes = &self.shape.sizes;
+        let is_least = self.fit(None).is_ok_and(|least| least == *sizes);
+        self.with(&[(!is_least).then(|| format!("{sizes} bytes")), self.both_directions()])
+    }
+
+    fn both_directions(&self) -> Option<String> {
+        self.both.then(|| "both directions".to_owned())
+    }
+
+    fn with(&self, others: &[Option<String>]) -> Variant {
+        let all = [
+            self.shape.tcp.map(|_| "TCP".to_owned()),
+            (!self.is_ipv4()).then(|| "IPv6".to_owned()),
+            self.nat.then(|| "NAT".to_owned()),
+            self.vlans(),
+            (self.flows() > 1).then(|| format!("{} flows", self.flows())),
+        ];
+        let names: Vec<&str> = all.iter().chain(others).flatten().map(String::as_str).collect();
         Variant(names.join(", "))
+    }
+
+    /// The tags of both links, such as `VLAN 10` or `VLAN 10:20`; None without tags.
+    fn vlans(&self) -> Option<String> {
+        let ids = |tags: &[Tag]| tags.iter().map(|tag| tag.vid.to_string()).collect::<Vec<_>>().join(".");
+        match [&self.shape.tags, &self.far_tags].map(|tags| ids(tags)) {
+            [near, far] if near.is_empty() && far.is_empty() => None,
+            [near, far] if far.is_empty() => Some(format!("VLAN {near}")),
+            [near, far] => Some(format!("VLAN {near}:{far}")),
+        }
     }
 
     /// The labels of readings of this traffic. Whether a router that is not our own translates is unknown.
     pub(crate) fn labels(&self, testbed: &Testbed) -> Labels {
         Labels {
-            protocol: Some(Protocol::Udp),
+            protocol: Some(if self.shape.tcp.is_some() { Protocol::Tcp } else { Protocol::Udp }),
             ip: Some(if self.is_ipv4() { 4 } else { 6 }),
             nat: (*testbed == Testbed::Own).then_some(self.nat),
+            tags: Some(self.shape.tags.len().max(self.far_tags.len()) as u8),
             flows: Some(self.flows()),
             ..Labels::default()
         }

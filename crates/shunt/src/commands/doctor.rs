@@ -241,6 +241,8 @@ fn sweep_plan(peer: &str, port: &str, speed_mbps: Option<u64>, step: Duration) -
         step,
         watched: Vec::new(),
         dut: None,
+        own_load: false,
+        registers: None,
     }
 }
 

@@ -5,19 +5,23 @@
 
 mod args;
 mod change;
+mod set;
 pub(crate) mod view;
 
-use super::{arguments::duration_or_seconds, reg::args::TargetArgs};
+use super::arguments::duration_or_seconds;
 use crate::{
     command::{Command, Context},
     failure::{bad_file, usage},
-    output::{Show, write_stderr},
+    output::Show,
     signals::Signals,
 };
+pub(crate) use args::TargetArgs;
 use args::{Target, number};
 use change::Write;
 use clap::{Args, Subcommand};
-use shunt_inspect::reg::{Decoded, Difference, Problem, Reading, Register, Selector, Snapshot, diff};
+pub(crate) use set::RegisterSet;
+use set::chosen;
+use shunt_inspect::reg::{Decoded, Difference, Problem, Register, Selector, Snapshot, diff};
 use std::{fs, path::PathBuf, time::Duration};
 use tokio::{select, time::sleep};
 use view::{Listed, Registers, Value};
@@ -346,61 +350,10 @@ async fn watch(
     Ok(())
 }
 
-/// The registers that were asked for and may be read.
-///
-/// Patterns leave out registers that cannot be read or that reading clears; a note says how many. A name that is no
-/// pattern is taken as it is, except that a write-only register is refused.
-fn chosen<'p>(
-    target: &'p Target,
-    typed: &[(Selector, bool)],
-    clear_on_read: bool,
-) -> anyhow::Result<Vec<&'p Register>> {
-    let mut all: Vec<&Register> = Vec::new();
-    let mut cleared = 0;
-    for (selector, is_pattern) in typed {
-        for one in selector.select(&target.definitions).map_err(|error| target.not_found(error))? {
-            let register = one.register;
-            if !target.reaches(register) {
-                if !is_pattern {
-                    let why = format!("--from {1} cannot reach {0}", register.name, target.source);
-                    return Err(usage(why).into());
-                }
-            } else if !register.access.can_read() {
-                if !is_pattern {
-                    return Err(usage(format!("{} can only be written", register.name)).into());
-                }
-            } else if *is_pattern && register.read_clears && !clear_on_read && target.source.is_live() {
-                cleared += 1;
-            } else if !all.contains(&register) {
-                all.push(register);
-            }
-        }
-    }
-    if cleared > 0 {
-        write_stderr(&format!(
-            "shunt: {cleared} registers left out, because reading clears them; --clear-on-read reads them\n"
-        ));
-    }
-    if all.is_empty() {
-        return Err(
-            usage(format!("none of these registers can be read with --from {}", target.source)).into()
-        );
-    }
-    Ok(all)
-}
-
 fn read_snapshot(path: PathBuf) -> Result<Snapshot, shunt_api::Failure> {
     let text = fs::read_to_string(&path).map_err(|error| bad_file(&path, error))?;
     serde_json::from_str(&text)
         .map_err(|error| bad_file(&path, format!("not a snapshot of `shunt reg`: {error}")))
-}
-
-impl Target {
-    fn snapshot(&self, registers: &[&Register]) -> Result<Snapshot, shunt_api::Failure> {
-        let readings: Vec<Reading> = self.read(registers)?;
-        let at = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
-        Ok(Snapshot { from: self.source.to_string(), at, readings })
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ pub(crate) use shunt_wire::units::{
     time, unsigned_zero,
 };
 
-use shunt_lab::{Spread, SpreadKind, statistics::share_interval, traffic::Variant};
+use shunt_lab::{Spread, SpreadKind, load::Load, statistics::share_interval, traffic::Variant};
 
 /// The share of the line, or `-` if its speed is not known.
 pub(crate) fn line_share(share: Option<f64>) -> String {
@@ -15,6 +15,16 @@ pub(crate) fn line_share(share: Option<f64>) -> String {
 /// A CPU load, or `-` if it was not measured.
 pub(crate) fn load(percent: Option<f64>) -> String {
     percent.map_or("-".to_owned(), |percent| format!("{} %", rounded(percent)))
+}
+
+/// Heads of the columns of [`loads`].
+pub(crate) const LOAD_HEADS: [&str; 2] = ["DUT load", "of a core"];
+/// What these columns show.
+pub(crate) const LOAD_NOTE: &str = "DUT load is the CPU load of the router in percent of all its cores; the next column is in percent of one core.\n";
+
+/// A load in percent of all cores, and in percent of one.
+pub(crate) fn loads(of: Option<&Load>) -> [String; 2] {
+    [of.map(|load| load.load_percent), of.and_then(|load| load.core_percent)].map(load)
 }
 
 /// A sentence about the traffic, after a space; empty for one flow of IPv4 without NAT.

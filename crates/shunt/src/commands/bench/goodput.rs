@@ -20,7 +20,7 @@ use shunt_lab::{
     throughput::Engine,
 };
 use shunt_wire::line::{IpVersion, LinkSpeed};
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 use view::{Matrix, Rxtx};
 
 const SECONDS: u32 = 2;
@@ -64,10 +64,9 @@ impl GoodputBench {
             [Direction::Forward, Direction::Reverse].map(|direction| Cell {
                 protocol,
                 v6: typed.ip == IpVersion::V6,
-                nat: false,
-                vlan: false,
                 direction,
                 rate_bps,
+                ..Cell::PLAIN
             })
         };
         let cells =
@@ -176,6 +175,7 @@ fn cells(typed: &MatrixArgs) -> Vec<Cell> {
         [] => &[Direction::Forward, Direction::Reverse, Direction::Duplex],
         some => some,
     };
+    let (mtus, writes) = (each(&typed.mtu), each(&typed.write));
     let mut cells = Vec::new();
     for protocol in protocols.iter().filter(is_chosen) {
         for v6 in both(typed.ip.map(|ip| ip == IpVersion::V6)) {
@@ -184,20 +184,26 @@ fn cells(typed: &MatrixArgs) -> Vec<Cell> {
                     if typed.quick && !is_quick(typed, v6, nat, vlan) {
                         continue;
                     }
-                    let cell = |direction: &Direction| Cell {
-                        protocol: *protocol,
-                        v6,
-                        nat,
-                        vlan,
-                        direction: *direction,
-                        rate_bps: None,
-                    };
-                    cells.extend(directions.iter().map(cell));
+                    let cell = Cell { protocol: *protocol, v6, nat, vlan, ..Cell::PLAIN };
+                    let sized = mtus.iter().flat_map(|mtu| {
+                        writes.iter().map(move |bytes| Cell { mtu: *mtu, write_bytes: *bytes, ..cell })
+                    });
+                    cells.extend(sized.flat_map(|cell| {
+                        directions.iter().map(move |direction| Cell { direction: *direction, ..cell })
+                    }));
                 }
             }
         }
     }
     cells
+}
+
+/// The chosen values, or one that was not chosen.
+fn each(typed: &[u32]) -> Vec<Option<u32>> {
+    match typed {
+        [] => vec![None],
+        some => some.iter().copied().collect::<BTreeSet<_>>().into_iter().map(Some).collect(),
+    }
 }
 
 /// --quick measures without VLAN, and NAT with IPv4 only, unless the options choose otherwise.
@@ -237,6 +243,19 @@ mod tests {
         let one = names("matrix -p udp --ip 6 --nat on --vlan off --direction reverse");
         assert_eq!(one, ["UDP IPv6 NAT reverse"]);
         assert_eq!(names("matrix --direction reverse --direction duplex").len(), 32);
+    }
+
+    #[test]
+    fn each_mtu_and_each_size_of_a_write_is_a_kind_of_traffic() {
+        let one = "-p udp --ip 4 --nat off --vlan off --direction forward";
+        let writes = names(&format!("matrix {one} --mtu 1500,9000 --write 64,8k"));
+        let want = ["1500 write 64", "1500 write 8000", "9000 write 64", "9000 write 8000"];
+        assert_eq!(writes, want.map(|kind| format!("UDP IPv4 MTU {kind} forward")));
+        let error =
+            |words: &str| resolve(&words.split_whitespace().collect::<Vec<_>>()).unwrap_err().to_string();
+        assert!(error("matrix --mtu 100").contains("576 to 9000"));
+        assert!(error("matrix --write 0").contains("1 to 1048576"));
+        assert!(error("matrix --write 2M").contains("1 to 1048576"));
     }
 
     #[test]

@@ -53,7 +53,7 @@ struct Method {
 #[derive(Debug)]
 enum Routers {
     Simulated(Vec<Behaviour>),
-    Real { spec: Box<TrafficSpec>, testbed: Testbed, engines: Engines, dut: Option<Dut> },
+    Real { spec: Box<TrafficSpec>, testbed: Testbed, engines: Engines, dut: Option<Dut>, own_load: bool },
 }
 
 impl NdrBench {
@@ -120,7 +120,7 @@ impl NdrBench {
                 // Results of simulated and real routers must not share a file, so they are named differently.
                 self.search(&plan, "throughput of simulated routers", stop, conditions, &mut devices)
             }
-            Routers::Real { spec, testbed, engines, dut } => {
+            Routers::Real { spec, testbed, engines, dut, own_load } => {
                 let device = |(name, engine): &(String, Option<Engine>)| Generated {
                     name: name.clone(),
                     spec: (**spec).clone(),
@@ -130,6 +130,7 @@ impl NdrBench {
                     nics: Vec::new(),
                     limit: None,
                     dut: dut.clone(),
+                    own_load: *own_load,
                 };
                 let mut devices: Vec<_> = engines.iter().map(device).collect();
                 let max_pps = match (max_pps, devices.first()) {
@@ -181,10 +182,11 @@ impl Method {
 }
 
 fn real_routers(typed: &NdrArgs, max_pps: Option<f64>, trial_s: f64) -> anyhow::Result<Routers> {
-    let mut spec = typed.udp.traffic(&typed.testbed, typed.both, typed.size.as_ref())?;
+    let mut spec = typed.traffic.traffic(&typed.testbed, typed.both, typed.size.as_ref())?;
     if matches!(typed.what, NdrTarget::Connections | NdrTarget::TcpConnections) {
         connections::one_connection_per_packet(&mut spec, typed, max_pps.unwrap_or_default() * trial_s)?;
     }
     let (testbed, engines) = testbed::resolve(typed.testbed.nics(), &typed.engines)?;
-    Ok(Routers::Real { spec: Box::new(spec), testbed, engines, dut: typed.testbed.dut()? })
+    let (dut, own_load) = (typed.testbed.dut()?, typed.testbed.cpu);
+    Ok(Routers::Real { spec: Box::new(spec), testbed, engines, dut, own_load })
 }

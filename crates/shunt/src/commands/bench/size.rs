@@ -3,8 +3,9 @@
 pub(crate) mod view;
 
 use super::{
+    goodput::args::mtu,
     testbed::{self, ENGINES, TRIAL_OVERHEAD, TestbedArgs},
-    traffic::{FrameSizes, UdpArgs},
+    traffic::TrafficArgs,
 };
 use crate::{
     commands::{
@@ -15,12 +16,15 @@ use crate::{
     render::Answer,
 };
 use clap::Args;
-use shunt_gen::Sizes;
+use shunt_gen::{FrameSizes, Sizes};
 use shunt_lab::{
     frame_size::{FrameSizePlan, RFC2544_BYTES},
     statistics::RUNS_WANTED,
 };
 use std::{path::PathBuf, time::Duration};
+
+/// Ethernet header and FCS.
+const FRAME_AROUND_PACKET_BYTES: u32 = 18;
 
 #[derive(Debug, Args)]
 pub(crate) struct SizeArgs {
@@ -28,8 +32,12 @@ pub(crate) struct SizeArgs {
     /// instead of 64].
     #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', value_parser = frame_bytes)]
     sizes: Vec<u32>,
+    /// MTUs of all links of the router in a namespace, separated by commas, 576 to 9000; each is measured with the sizes
+    /// that fit it, by default with its largest frame, too [default: what the largest frame needs, and at least 1500].
+    #[arg(long, value_name = "BYTES,...", value_delimiter = ',', value_parser = mtu, conflicts_with = "tx")]
+    mtu: Vec<u32>,
     #[command(flatten)]
-    udp: UdpArgs,
+    traffic: TrafficArgs,
     /// An engine to measure in the router's namespace; slow is Linux alone; external is a process that polls. May be
     /// given several times [default: slow, tc and xdp].
     #[arg(long = "engine", value_name = "slow|tc|xdp|external", value_parser = ENGINES, hide_possible_values = true)]
@@ -63,11 +71,12 @@ pub(crate) struct SizeBench {
 
 impl SizeBench {
     pub(super) fn resolve(typed: &SizeArgs) -> anyhow::Result<Self> {
-        let traffic = |sizes| typed.udp.traffic(&typed.testbed, typed.both, sizes);
+        let traffic = |sizes| typed.traffic.traffic(&typed.testbed, typed.both, sizes);
         let mut frame_bytes = typed.sizes.clone();
         if frame_bytes.is_empty() {
             let least = traffic(None)?.shape.sizes.smallest();
             frame_bytes = RFC2544_BYTES.map(|bytes| bytes.max(least)).to_vec();
+            frame_bytes.extend(typed.mtu.iter().map(|mtu| mtu + FRAME_AROUND_PACKET_BYTES));
         }
         frame_bytes.sort_unstable();
         frame_bytes.dedup();
@@ -83,15 +92,23 @@ impl SizeBench {
         let spec = traffic(smallest.map(FrameSizes::Given).as_ref())?;
         let (testbed, engines) = testbed::resolve(typed.testbed.nics(), &typed.engines)?;
         let dut = typed.testbed.dut()?;
-        let plan = FrameSizePlan { spec, testbed, engines, frame_bytes, rounds, trial, dut };
+        let own_load = typed.testbed.cpu;
+        let mut mtus = typed.mtu.clone();
+        mtus.sort_unstable();
+        mtus.dedup();
+        let plan = FrameSizePlan { spec, testbed, engines, frame_bytes, mtus, rounds, trial, dut, own_load };
+        if let Some(bytes) = plan.without_mtu() {
+            let why = "no MTU of --mtu has room for such a frame; give a larger one";
+            return Err(usage(format!("--size {bytes}: {why}")).into());
+        }
         Ok(Self { plan, keep: typed.keep.clone() })
     }
 }
 
 impl Measurement for SizeBench {
     fn expected_duration(&self) -> Duration {
-        let FrameSizePlan { engines, frame_bytes, rounds, trial, .. } = &self.plan;
-        let sizes = frame_bytes.len() as u32;
+        let FrameSizePlan { engines, frame_bytes, mtus, rounds, trial, .. } = &self.plan;
+        let sizes = (frame_bytes.len() * mtus.len().max(1)) as u32;
         // For each size, the rate of the generator without a router is measured, too.
         (*trial + TRIAL_OVERHEAD) * *rounds * engines.len() as u32 * sizes + 2 * TRIAL_OVERHEAD * sizes
     }
@@ -119,6 +136,20 @@ mod tests {
         assert_eq!(plan("").frame_bytes, RFC2544_BYTES);
         assert_eq!(plan("--ip 6").frame_bytes, [78, 128, 256, 512, 1024, 1280, 1518]);
         assert_eq!(plan("--ip 6 --size 512,80").frame_bytes, [80, 512]);
+    }
+
+    #[test]
+    fn each_mtu_is_measured_with_the_frames_that_fit_it() {
+        let jumbo = plan("--mtu 9000,1500");
+        assert_eq!((&jumbo.mtus[..], jumbo.frame_bytes.last()), (&[1500, 9000][..], Some(&9018)));
+        assert!(plan("").mtus.is_empty());
+        let why = |options: &str| match parse_args::<SizeArgs>(options) {
+            Ok(typed) => SizeBench::resolve(&typed).unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert!(why("--mtu 1500 --size 64,1519").starts_with("--size 1519: no MTU of --mtu has room"));
+        assert!(why("--mtu 9001").contains("576 to 9000"));
+        assert!(why("--mtu 1500 --tx lo --rx lo").contains("cannot be used with"));
     }
 
     #[test]

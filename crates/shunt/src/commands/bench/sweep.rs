@@ -1,10 +1,11 @@
 //! `shunt bench sweep`: loss and counters at increasing rates.
 
+mod registers;
 pub(crate) mod view;
 
 use super::{
     testbed::{self, ENGINES, TRIAL_OVERHEAD, TestbedArgs, require_device},
-    traffic::{FrameSizes, UdpArgs},
+    traffic::TrafficArgs,
 };
 use crate::{
     commands::{
@@ -15,6 +16,8 @@ use crate::{
     render::Answer,
 };
 use clap::Args;
+use registers::RegisterArgs;
+use shunt_gen::FrameSizes;
 use shunt_lab::sweep::SweepPlan;
 use shunt_wire::line::LinkSpeed;
 use std::{path::PathBuf, time::Duration};
@@ -43,7 +46,7 @@ pub(crate) struct SweepArgs {
     #[arg(long, default_value = "1518")]
     size: FrameSizes,
     #[command(flatten)]
-    udp: UdpArgs,
+    traffic: TrafficArgs,
     /// Send only from --tx to --rx, instead of in both directions at once.
     #[arg(long)]
     one_way: bool,
@@ -56,6 +59,8 @@ pub(crate) struct SweepArgs {
     /// Also read the counters of this device of this machine; may be given several times.
     #[arg(long, value_name = "PORT")]
     watch: Vec<String>,
+    #[command(flatten)]
+    registers: RegisterArgs,
     /// Measure faster and less exactly: steps of 0.5s.
     #[arg(long, conflicts_with = "time")]
     quick: bool,
@@ -75,7 +80,7 @@ pub(crate) struct SweepBench {
 impl SweepBench {
     pub(super) fn resolve(typed: &SweepArgs) -> anyhow::Result<Self> {
         let [from, by] = [typed.from, typed.step].map(|rate| rate.bits_per_second());
-        let spec = typed.udp.traffic(&typed.testbed, !typed.one_way, Some(&typed.size))?;
+        let spec = typed.traffic.traffic(&typed.testbed, !typed.one_way, Some(&typed.size))?;
         let engine = typed.engine.clone().unwrap_or_else(|| "slow".to_owned());
         let (testbed, engines) = testbed::resolve(typed.testbed.nics(), &[engine])?;
         let mean_bytes = spec.shape.sizes.mean_bytes();
@@ -103,7 +108,9 @@ impl SweepBench {
         let engine = engines.into_iter().next().and_then(|(_, engine)| engine);
         let rates_bps = (0..steps).map(|n| from + n * by).collect();
         let dut = typed.testbed.dut()?;
-        let plan = SweepPlan { spec, testbed, engine, rates_bps, step, watched: typed.watch.clone(), dut };
+        let (watched, own_load) = (typed.watch.clone(), typed.testbed.cpu);
+        let registers = typed.registers.resolve()?;
+        let plan = SweepPlan { spec, testbed, engine, rates_bps, step, watched, dut, own_load, registers };
         Ok(Self { plan, keep: typed.keep.clone() })
     }
 }

@@ -1,4 +1,4 @@
-//! The UDP traffic of a measurement: IP version, number of flows, NAT and frame sizes.
+//! The generated traffic of a measurement: protocol, IP version, number of flows, NAT, tags and frame sizes.
 
 use super::{
     goodput::args::{Switch, on_or_off},
@@ -7,9 +7,12 @@ use super::{
 use crate::{commands::arguments::ip_version, failure::usage};
 use clap::Args;
 use shunt_api::Failure;
-use shunt_gen::{FLOWS_MAX, Ports, Shape, Sizes, Wrong};
+use shunt_gen::{FLOWS_MAX, FrameSizes, Ports, Shape, Sizes, Wrong};
 use shunt_lab::traffic::TrafficSpec;
-use shunt_wire::line::{IpVersion, LinkSpeed, MIN_FRAME_BYTES};
+use shunt_wire::{
+    Tag, Tcp,
+    line::{IpVersion, LinkSpeed, MIN_FRAME_BYTES},
+};
 use std::{
     fs,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -22,7 +25,7 @@ pub(super) const UNRESERVED_PORTS: Ports = Ports { first: 1024, count: 64512 };
 const DESTINATION_PORT: u16 = 5001;
 
 #[derive(Debug, Args)]
-pub(crate) struct UdpArgs {
+pub(crate) struct TrafficArgs {
     /// The IP version.
     #[arg(long, value_name = "4|6", default_value = "4", value_parser = ip_version)]
     pub(super) ip: IpVersion,
@@ -34,26 +37,37 @@ pub(crate) struct UdpArgs {
     #[arg(long, value_name = "on|off", value_parser = on_or_off, num_args = 0..=1, default_missing_value = "on",
         conflicts_with = "tx")]
     pub(super) nat: Option<Switch>,
+    /// Tags that the router takes off and puts on: 10 if frames on the LAN (--tx) have a tag of VLAN 10, 10:20 if those
+    /// on the WAN (--rx) have another one, :20 if only those on the WAN have one.
+    #[arg(long, value_name = "LAN[:WAN]")]
+    pub(super) vlan: Option<Vlans>,
+    /// Send TCP segments of seemingly established connections instead of UDP.
+    #[arg(long)]
+    pub(super) tcp: bool,
 }
 
-/// Frame sizes as they were typed, for headers that are known later.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum FrameSizes {
-    /// The simple IMIX, whose small frames are as small as the headers allow.
-    Imix,
-    /// These sizes.
-    Given(Sizes),
+/// VLAN IDs on both sides of a router, of which at least one has a tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Vlans {
+    lan: Option<u16>,
+    wan: Option<u16>,
 }
 
-impl FromStr for FrameSizes {
-    type Err = Wrong;
+impl FromStr for Vlans {
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "imix" { Ok(Self::Imix) } else { text.parse().map(Self::Given) }
+    fn from_str(text: &str) -> Result<Self, String> {
+        let id = |text: &str| match text.parse() {
+            Ok(id @ 1..=4094) => Ok(id),
+            _ => Err("expected VLAN IDs from 1 to 4094, such as 10, 10:20 or :20"),
+        };
+        let (lan, wan) = text.split_once(':').map_or((text, None), |(lan, wan)| (lan, Some(wan)));
+        let lan = if lan.is_empty() && wan.is_some() { None } else { Some(id(lan)?) };
+        Ok(Self { lan, wan: wan.map(id).transpose()? })
     }
 }
 
-impl UdpArgs {
+impl TrafficArgs {
     /// This traffic through a router. Without `sizes`, all frames are as small as their headers allow.
     pub(super) fn traffic(
         &self,
@@ -74,7 +88,12 @@ impl UdpArgs {
         // At most 66, since FLOWS_MAX bounds the number of flows.
         spec.shape.destination_ports.count = flows.div_ceil(source_ports.into()) as u16;
         spec.shape.flows = Some(flows);
-        spec.shape.sizes = fit(sizes, &spec.shape)?;
+        spec.shape.tcp = self.tcp.then_some(Tcp::ACK);
+        if let Some(Vlans { lan, wan }) = self.vlan {
+            let tags = |id: Option<u16>| id.into_iter().map(Tag::vlan).collect();
+            (spec.shape.tags, spec.far_tags) = (tags(lan), tags(wan));
+        }
+        spec.shape.sizes = spec.fit(sizes).map_err(unfit)?;
         spec.nat = self.nat.is_some_and(|nat| nat.0);
         Ok(spec)
     }
@@ -90,20 +109,7 @@ pub(super) fn udp_traffic(ip: IpVersion, speed: Option<LinkSpeed>, both: bool, s
     TrafficSpec { speed, both, ..TrafficSpec::for_shape(Shape::udp(from, to, sizes)) }
 }
 
-/// Frame sizes that have room for the headers of this shape; the least if none are given.
-pub(super) fn fit(sizes: Option<&FrameSizes>, shape: &Shape) -> Result<Sizes, Failure> {
-    let least = || shape.least_frame_bytes();
-    let sizes = match sizes {
-        None => least().and_then(Sizes::fixed),
-        Some(FrameSizes::Imix) => least().and_then(Sizes::imix),
-        Some(FrameSizes::Given(sizes)) => Ok(sizes.clone()),
-    };
-    let sizes = sizes.map_err(unfit)?;
-    Shape { sizes: sizes.clone(), ..shape.clone() }.check_room().map_err(unfit)?;
-    Ok(sizes)
-}
-
-fn unfit(why: Wrong) -> Failure {
+pub(super) fn unfit(why: Wrong) -> Failure {
     usage(why.to_string())
 }
 

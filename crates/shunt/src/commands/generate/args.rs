@@ -6,9 +6,12 @@
 use crate::{client::candidates, commands::arguments::duration};
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
-use shunt_gen::{Addresses, Ports, Rate, Shape, Sizes};
+use shunt_gen::{Addresses, FrameSizes, Ports, Rate, Shape, Sizes};
 use shunt_lab::traffic::{Nics, PcapOut, Replay, SendMethod, SendMethodChoice, Testbed, TrafficSpec};
-use shunt_wire::{Mac, Tag, Tcp, line::LinkSpeed};
+use shunt_wire::{
+    Mac, Tag, Tcp,
+    line::{LinkSpeed, MIN_FRAME_BYTES},
+};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     path::PathBuf,
@@ -31,9 +34,10 @@ pub(crate) struct GenArgs {
     /// Number of packets in each direction.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Traffic")]
     count: Option<u64>,
-    /// Frame size with FCS, 64 to 9018: one size, imix (7 of 64, 4 of 570, 1 of 1518), or as 64:7,570:4,1518:1.
-    #[arg(long, default_value = "64", help_heading = "Traffic")]
-    size: Sizes,
+    /// Frame size with FCS, 64 to 9018: one size, imix (7 of the least size, 4 of 570, 1 of 1518), or as
+    /// 64:7,570:4,1518:1 [default: the least that has room: 64, or 78 for UDP over IPv6].
+    #[arg(long, help_heading = "Traffic")]
+    size: Option<FrameSizes>,
     /// Number of packets sent back to back.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Traffic")]
     burst: u32,
@@ -144,7 +148,7 @@ impl GenArgs {
         };
         let v6 = [self.src, self.dst].into_iter().flatten().next().map_or(self.ipv6, |a| a.first.is_ipv6());
         let own: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-        let shape = Shape {
+        let mut shape = Shape {
             tcp: self.tcp.then_some(Tcp::ACK),
             tags,
             source: self.src.unwrap_or(Addresses::one(own)),
@@ -154,10 +158,11 @@ impl GenArgs {
             flows: self.flows,
             shuffled: self.shuffle,
             listed: false,
-            sizes: self.size.clone(),
+            sizes: Sizes::fixed(MIN_FRAME_BYTES).map_err(|why| why.to_string())?,
             checksum: !self.no_checksum,
             hop_limit: self.ttl,
         };
+        shape.sizes = shape.fit(self.size.as_ref()).map_err(|why| why.to_string())?;
         let testbed = match (&self.tx, &self.rx) {
             (Some(tx), Some(rx)) => Testbed::Nics(Nics {
                 tx: tx.clone(),
@@ -168,9 +173,12 @@ impl GenArgs {
             }),
             _ => Testbed::Own,
         };
+        // The router in a namespace takes the tags of the LAN off.
+        let far_tags = if testbed == Testbed::Own { Vec::new() } else { shape.tags.clone() };
         let bounded = self.count.is_some() || replay.is_some();
         let spec = TrafficSpec {
             shape,
+            far_tags,
             rate: self.rate.unwrap_or(DEFAULT_RATE),
             speed: self.speed,
             duration: self.time.or(if bounded { None } else { Some(DURATION) }),
@@ -187,6 +195,7 @@ impl GenArgs {
             replay,
             answered: false,
             nat: false,
+            mtu: None,
             pcap_out: self.pcap_out.clone().map(|path| PcapOut { path, limit: self.pcap_limit }),
         };
         Ok((spec, testbed))

@@ -36,6 +36,11 @@ pub(crate) struct Target {
 }
 
 impl TargetArgs {
+    /// As the options of `shunt reg` would give it; values are in memory without a source.
+    pub(crate) fn new(soc: Option<String>, defs: Vec<PathBuf>, from: Option<RegisterSource>) -> Self {
+        Self { soc, defs, from: from.unwrap_or(RegisterSource::Memory("/dev/mem".into())) }
+    }
+
     pub(super) fn resolve(self) -> Result<Target, Failure> {
         let tree = DeviceTree::of_this_machine();
         let mut definitions = Definitions::default();

@@ -10,7 +10,10 @@ use crate::{
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use shunt_lab::iperf::Direction;
-use shunt_wire::line::{IpVersion, LinkSpeed};
+use shunt_wire::{
+    line::{IpVersion, LinkSpeed},
+    quantity,
+};
 use std::{net::IpAddr, path::PathBuf};
 
 /// Without --tx and --rx, a LAN host, a router with a stateful firewall and a WAN host are made in network namespaces,
@@ -29,6 +32,13 @@ pub(crate) struct MatrixArgs {
     /// Only with (on) or without (off) a VLAN tag on the LAN.
     #[arg(long, value_name = "on|off", value_parser = on_or_off, conflicts_with = "tx")]
     pub(super) vlan: Option<Switch>,
+    /// MTUs of all links of the router in a namespace, separated by commas, 576 to 9000 [default: 1500].
+    #[arg(long, value_name = "BYTES,...", value_delimiter = ',', value_parser = mtu, conflicts_with = "tx")]
+    pub(super) mtu: Vec<u32>,
+    /// Bytes of each write of the sending program, separated by commas, such as 64,512,1k,8k,64k: goodput and CPU load
+    /// by the size of writes. A datagram of UDP is one write [default: 128 kB for TCP, what fills the MTU for UDP].
+    #[arg(long, value_name = "BYTES,...", value_delimiter = ',', value_parser = write_bytes)]
+    pub(super) write: Vec<u32>,
     /// Only this direction: forward is from the LAN to the WAN, reverse is from the WAN to the LAN, duplex is both at
     /// once; may be given several times.
     #[arg(long = "direction", value_name = "forward|reverse|duplex", value_parser = direction)]
@@ -138,6 +148,22 @@ pub(in super::super) fn on_or_off(text: &str) -> Result<Switch, String> {
         "off" => Ok(Switch(false)),
         _ => Err("expected on or off".to_owned()),
     }
+}
+
+/// An MTU of Ethernet, from the least of IPv4 to the largest that the generator's frames fit.
+pub(in super::super) fn mtu(text: &str) -> Result<u32, String> {
+    bytes_within(text, 576, 9000)
+}
+
+/// iperf3 writes at most 1 MiB at once.
+fn write_bytes(text: &str) -> Result<u32, String> {
+    bytes_within(text, 1, 1 << 20)
+}
+
+fn bytes_within(text: &str, least: u32, most: u32) -> Result<u32, String> {
+    let bytes = quantity::bytes(text).map_err(|why| why.to_string())?;
+    let bytes = u32::try_from(bytes).ok().filter(|bytes| (least..=most).contains(bytes));
+    bytes.ok_or_else(|| format!("{text} bytes: {least} to {most} are possible"))
 }
 
 pub(in super::super) fn direction(text: &str) -> Result<Direction, String> {

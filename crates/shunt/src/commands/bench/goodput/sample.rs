@@ -11,8 +11,7 @@ const CPU: [f64; 2] = [25.4, 25.1];
 
 /// Two engines on a line of 1 Gbit/s, with the rates of an i.MX 8, on a kernel without VLAN devices.
 pub(crate) fn matrix() -> Report {
-    let cell =
-        |protocol, direction, v6, nat| Cell { protocol, v6, nat, vlan: false, direction, rate_bps: None };
+    let cell = |protocol, direction, v6, nat| Cell { protocol, v6, nat, direction, ..Cell::PLAIN };
     let tcp = cell(Protocol::Tcp, Direction::Forward, false, true);
     let both = cell(Protocol::Tcp, Direction::Duplex, true, false);
     let udp = cell(Protocol::Udp, Direction::Reverse, false, false);
@@ -55,14 +54,7 @@ pub(crate) fn matrix() -> Report {
 
 /// Variants of a driver of an AVR32 board.
 pub(crate) fn rxtx() -> Report {
-    let cell = |protocol, direction, rate_bps| Cell {
-        protocol,
-        v6: false,
-        nat: false,
-        vlan: false,
-        direction,
-        rate_bps,
-    };
+    let cell = |protocol, direction, rate_bps| Cell { protocol, direction, rate_bps, ..Cell::PLAIN };
     let tcp = [Direction::Forward, Direction::Reverse].map(|way| cell(Protocol::Tcp, way, None));
     let udp = [Direction::Forward, Direction::Reverse].map(|way| cell(Protocol::Udp, way, Some(60_000_000)));
     let mut kept = begun("goodput by variant");

@@ -156,7 +156,7 @@ fn received_or_sent(cell: &Cell) -> &'static str {
 
 fn goodput_table(report: &Report) -> String {
     let first = report.columns.first().map_or("", String::as_str);
-    let mut heads = ["", "IP", "NAT", "VLAN", "direction"].map(str::to_owned).to_vec();
+    let mut heads = traffic_heads(report);
     for column in &report.columns {
         heads.extend([format!("{column} Mbit/s"), "from-to".to_owned()]);
         heads.extend(report.speed.map(|_| "line".to_owned()));
@@ -166,7 +166,7 @@ fn goodput_table(report: &Report) -> String {
     let mut rows = vec![heads];
     for cell in &report.cells {
         for way in cell.direction.ways() {
-            let mut row = labels(cell, *way);
+            let mut row = labels(report, cell, *way);
             for column in &report.columns {
                 let reading = |quantity| report.reading(cell, *way, column, quantity);
                 let goodput = reading(Quantity::Goodput);
@@ -191,18 +191,18 @@ fn goodput_table(report: &Report) -> String {
             rows.push(row);
         }
     }
-    align("<<<<<>", &rows)
+    align(&alignment(report), &rows)
 }
 
 fn udp_table(report: &Report) -> String {
-    let mut heads = ["", "IP", "NAT", "VLAN", "direction"].map(str::to_owned).to_vec();
+    let mut heads = traffic_heads(report);
     for column in &report.columns {
         heads.extend([format!("{column} lost %"), "from-to".to_owned(), "jitter ms".to_owned()]);
     }
     let mut rows = vec![heads];
     for cell in report.cells.iter().filter(|cell| cell.protocol == Protocol::Udp) {
         for way in cell.direction.ways() {
-            let mut row = labels(cell, *way);
+            let mut row = labels(report, cell, *way);
             for column in &report.columns {
                 let reading = |quantity| report.reading(cell, *way, column, quantity);
                 let lost = reading(Quantity::Loss);
@@ -213,10 +213,28 @@ fn udp_table(report: &Report) -> String {
             rows.push(row);
         }
     }
-    align("<<<<<>", &rows)
+    align(&alignment(report), &rows)
 }
 
-fn labels(cell: &Cell, way: FlowDirection) -> Vec<String> {
+/// A value that may be chosen, with the head of its column.
+type Chosen = (&'static str, fn(&Cell) -> Option<u32>);
+
+/// The columns of values that were chosen for some traffic.
+fn chosen(report: &Report) -> impl Iterator<Item = Chosen> {
+    let all: [Chosen; 2] = [("MTU", |cell| cell.mtu), ("write", |cell| cell.write_bytes)];
+    all.into_iter().filter(|(_, of)| report.cells.iter().any(|cell| of(cell).is_some()))
+}
+
+fn traffic_heads(report: &Report) -> Vec<String> {
+    let chosen = chosen(report).map(|(head, _)| head);
+    ["", "IP", "NAT", "VLAN"].into_iter().chain(chosen).chain(["direction"]).map(str::to_owned).collect()
+}
+
+fn alignment(report: &Report) -> String {
+    format!("<<<<{}<>", ">".repeat(chosen(report).count()))
+}
+
+fn labels(report: &Report, cell: &Cell, way: FlowDirection) -> Vec<String> {
     let name_if = |is: bool, name: &str| if is { name.to_owned() } else { "-".to_owned() };
     let direction = match cell.direction {
         Direction::Duplex => format!("duplex {}", arrow(way)),
@@ -224,7 +242,10 @@ fn labels(cell: &Cell, way: FlowDirection) -> Vec<String> {
     };
     let family = if cell.v6 { "IPv6" } else { "IPv4" };
     let protocol = cell.protocol.name().to_owned();
-    vec![protocol, family.to_owned(), name_if(cell.nat, "NAT"), name_if(cell.vlan, "VLAN"), direction]
+    let mut row = vec![protocol, family.to_owned(), name_if(cell.nat, "NAT"), name_if(cell.vlan, "VLAN")];
+    row.extend(chosen(report).map(|(_, of)| or_dash(of(cell).map(|bytes| bytes.to_string()))));
+    row.push(direction);
+    row
 }
 
 /// The doubts of the report as a whole, and of its readings; doubts that several readings share are shown once.

@@ -4,10 +4,11 @@ use crate::commands::{
     arguments::duration,
     bench::{
         testbed::{ENGINES, TestbedArgs},
-        traffic::{FrameSizes, UdpArgs},
+        traffic::TrafficArgs,
     },
 };
 use clap::{Args, ValueEnum};
+use shunt_gen::FrameSizes;
 use shunt_lab::search::simulated::Behaviour;
 use std::{path::PathBuf, time::Duration};
 
@@ -18,7 +19,7 @@ pub(crate) struct NdrArgs {
     /// Search a simulated router, to try the search: NAME=NUMBER,... with the names capacity_pps, jitter, loss_floor,
     /// bursts_per_s, burst_frames, warm_up_s, collapse and hysteresis. May be given several times; the routers are then
     /// searched in turn.
-    #[arg(long, value_name = "BEHAVIOUR", conflicts_with_all = ["engines", "size", "both", "tx", "rx", "speed", "what", "ip", "flows", "nat"])]
+    #[arg(long, value_name = "BEHAVIOUR", conflicts_with_all = ["engines", "size", "both", "tx", "rx", "speed", "what", "ip", "flows", "nat", "vlan", "tcp"])]
     pub(crate) simulate: Vec<Behaviour>,
     /// What to search for. frames: the rate of frames. connections: the rate of new connections; each packet opens a
     /// connection, which the router in the namespace masquerades and the other host answers; a connection counts if it
@@ -43,7 +44,7 @@ pub(crate) struct NdrArgs {
     #[arg(long)]
     pub(crate) size: Option<FrameSizes>,
     #[command(flatten)]
-    pub(crate) udp: UdpArgs,
+    pub(crate) traffic: TrafficArgs,
     /// Send in both directions at once.
     #[arg(long)]
     pub(crate) both: bool,

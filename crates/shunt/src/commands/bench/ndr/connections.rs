@@ -2,7 +2,7 @@
 
 use super::args::{NdrArgs, NdrTarget};
 use crate::{
-    commands::bench::traffic::{UNRESERVED_PORTS, conntrack_max, fit},
+    commands::bench::traffic::{UNRESERVED_PORTS, conntrack_max, unfit},
     failure::usage,
 };
 use shunt_api::Failure;
@@ -38,15 +38,20 @@ pub(super) fn one_connection_per_packet(
                    two devices, see `shunt bench nat`";
         return Err(usage(why));
     }
-    if typed.udp.flows.is_some() || typed.udp.nat.is_some() || typed.udp.ip == IpVersion::V6 {
+    if typed.traffic.flows.is_some()
+        || typed.traffic.nat.is_some()
+        || typed.traffic.ip == IpVersion::V6
+        || typed.traffic.vlan.is_some()
+        || typed.traffic.tcp
+    {
         let why = "--what connections and tcp-connections open a connection of IPv4 with each packet, and always masquerade; \
-                   leave out --flows, --nat and --ip";
+                   leave out --flows, --nat, --ip, --vlan and --tcp";
         return Err(usage(why));
     }
     spec.answered = true;
     spec.shape.tcp = (typed.what == NdrTarget::TcpConnections).then_some(Tcp::SYN);
     (spec.shape.source_ports, spec.shape.destination_ports) = (UNRESERVED_PORTS, UNRESERVED_PORTS);
-    spec.shape.sizes = fit(typed.size.as_ref(), &spec.shape)?;
+    spec.shape.sizes = spec.shape.fit(typed.size.as_ref()).map_err(unfit)?;
     spec.shape.flows = Some((packets + SPARE).min(f64::from(FLOWS_MAX)) as u32);
     Ok(())
 }

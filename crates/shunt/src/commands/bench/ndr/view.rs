@@ -37,13 +37,16 @@ fn describe(report: &Report) -> String {
         let heads = ["router", "run", "load", "pps", "lost", "min us", "p50", "p99", "p99.9", "max"];
         rows.insert(0, heads.map(str::to_owned).to_vec());
         if latencies.clone().any(|(_, at)| at.dut_load.is_some()) {
-            rows[0].push("DUT load".to_owned());
+            rows[0].extend(units::LOAD_HEADS.map(str::to_owned));
             let with_latency = latencies.filter(|(_, at)| at.latency_us.is_some());
             for (row, (_, at)) in rows[1..].iter_mut().zip(with_latency) {
-                row.push(units::load(at.dut_load.as_ref().map(|load| load.load_percent)));
+                row.extend(units::loads(at.dut_load.as_ref()));
             }
         }
         text += &align("<>", &rows);
+        if rows[0].last().is_some_and(|head| head == units::LOAD_HEADS[1]) {
+            text += units::LOAD_NOTE;
+        }
     }
     text += &method(report);
     match report.searches.iter().find_map(|searched| searched.limit.as_ref()) {

@@ -51,10 +51,16 @@ fn describe(report: &Report) -> String {
     ];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(report.points.iter().map(fields));
-    if report.points.iter().any(|point| point.dut_load_percent.is_some()) {
-        rows[0].push("DUT load".to_owned());
+    if report.points.iter().any(|point| point.mtu.is_some()) {
+        rows[0].push("MTU".to_owned());
         for (row, point) in rows[1..].iter_mut().zip(&report.points) {
-            row.push(units::load(point.dut_load_percent));
+            row.push(point.mtu.map_or("-".to_owned(), |mtu| mtu.to_string()));
+        }
+    }
+    if report.points.iter().any(|point| point.dut_load_percent.is_some()) {
+        rows[0].extend(units::LOAD_HEADS.map(str::to_owned));
+        for (row, point) in rows[1..].iter_mut().zip(&report.points) {
+            row.extend([point.dut_load_percent, point.dut_core_percent].map(units::load));
         }
     }
     let mut text = doubts.concat() + &align("<>", &rows);
@@ -67,6 +73,9 @@ fn describe(report: &Report) -> String {
         report.trial_s,
         units::variant(Some(&report.variant))
     );
+    if report.points.iter().any(|point| point.dut_load_percent.is_some()) {
+        text += units::LOAD_NOTE;
+    }
     if report.points.iter().all(|point| point.line_share.is_none()) {
         text += units::NO_LINE;
     }

@@ -3,6 +3,7 @@
 use crate::render::{Format, Text, columns::align, units};
 use shunt_lab::{
     counters::Change,
+    registers::{self, RegisterChange},
     sweep::{Beyond, Knee, Report, Step},
     traffic::{Directed, Figures},
 };
@@ -49,9 +50,9 @@ fn describe(report: &Report) -> String {
     );
     let loads = report.steps.iter().flat_map(|step| step.directions.iter().map(|_| step.dut_load.as_ref()));
     if report.steps.iter().any(|step| step.dut_load.is_some()) {
-        rows[0].push("DUT load".to_owned());
+        rows[0].extend(units::LOAD_HEADS.map(str::to_owned));
         for (row, load) in rows[1..].iter_mut().zip(loads) {
-            row.push(units::load(load.map(|load| load.load_percent)));
+            row.extend(units::loads(load));
         }
     }
     text += &align("><>", &rows);
@@ -62,6 +63,9 @@ fn describe(report: &Report) -> String {
         report.step_s,
         units::variant(Some(&report.variant))
     );
+    if report.steps.iter().any(|step| step.dut_load.is_some()) {
+        text += units::LOAD_NOTE;
+    }
     let mut directions = report.steps.iter().flat_map(|step| &step.directions);
     match directions.find_map(|direction| direction.limit.as_ref()) {
         Some(limit) => {
@@ -89,40 +93,75 @@ fn fields(step: &Step, direction: &Directed) -> Vec<String> {
     ]
 }
 
+/// The counters of trouble and the registers that changed in each step.
 fn troubles(steps: &[Step]) -> String {
-    let line = |step: &Step| {
-        let trouble: Vec<String> = step.changes.iter().filter(|change| change.trouble).map(change).collect();
+    let line = |what: &str, step: &Step, changes: Vec<String>| {
         let at = bits(step.offered_bps as f64);
-        (!trouble.is_empty()).then(|| format!("counters at {at}: {}\n", trouble.join(", ")))
+        if changes.is_empty() { String::new() } else { format!("{what} at {at}: {}\n", changes.join(", ")) }
     };
-    steps.iter().filter_map(line).collect()
+    let of_step = |step: &Step| {
+        // Registers were asked for by name, so all that changed are shown.
+        let (registers, counters): (Vec<&Change>, Vec<&Change>) =
+            step.changes.iter().partition(|change| change.device == registers::DEVICE);
+        let trouble = counters.into_iter().filter(|change| change.trouble).map(change);
+        let others = step.registers.iter().map(register_change);
+        let registers = registers.into_iter().map(change).chain(others).collect();
+        line("counters", step, trouble.collect()) + &line("registers", step, registers)
+    };
+    steps.iter().map(of_step).collect()
+}
+
+fn register_change(change: &RegisterChange) -> String {
+    let RegisterChange { register, before, after, fields } = change;
+    let hex = |value: &Option<u64>| value.map_or("unread".to_owned(), |value| format!("{value:#x}"));
+    let fields: Vec<String> =
+        fields.iter().map(|(name, before, after)| format!("{name} {before:#x} > {after:#x}")).collect();
+    let fields = if fields.is_empty() { String::new() } else { format!(" ({})", fields.join(", ")) };
+    format!("{register} {} > {}{fields}", hex(before), hex(after))
 }
 
 fn change(change: &Change) -> String {
     let Change { device, counter, rise, bits, reset, .. } = change;
+    let name = if device == registers::DEVICE { counter.clone() } else { format!("{device} {counter}") };
     match (bits, reset) {
-        (Some(bits), _) => format!("{device} {counter} +{rise} (wraps at {bits} bits, may be more)"),
-        (None, true) => format!("{device} {counter} was reset, +{rise} since then"),
-        (None, false) => format!("{device} {counter} +{rise}"),
+        (Some(bits), _) => format!("{name} +{rise} (wraps at {bits} bits, may be more)"),
+        (None, true) => format!("{name} was reset, +{rise} since then"),
+        (None, false) => format!("{name} +{rise}"),
     }
 }
 
 fn describe_knee(knee: &Knee) -> String {
     let most = bits(knee.most_bps);
     let knee_text = match (knee.passes_bps, knee.loses_bps.zip(knee.loss_ratio)) {
+        (passes, Some((loses, ratio))) if knee.undecided => {
+            let from = passes.map_or("the lowest rate".to_owned(), bits);
+            format!(
+                "knee between {from} and {}, where the loss is {:.2} %; cannot tell closer: too few packets in the steps between, \
+                 raise --time",
+                bits(loses),
+                ratio * 100.0
+            )
+        }
         (Some(passes), Some((loses, ratio))) => {
             format!("knee at {}: at {} the loss is {:.2} %", bits(passes), bits(loses), ratio * 100.0)
         }
         (None, Some((loses, ratio))) => {
             format!("knee below the lowest rate: at {} the loss is {:.2} %", bits(loses), ratio * 100.0)
         }
-        (_, None) if knee.beyond == Beyond::HeldUp => "cannot tell where the knee is".to_owned(),
+        (_, None) if matches!(knee.beyond, Beyond::HeldUp | Beyond::TooFewPackets) => {
+            "cannot tell where the knee is".to_owned()
+        }
         (_, None) => "no knee".to_owned(),
     };
     let beyond = match knee.beyond {
         Beyond::NotReached => format!("{most} arrive without loss; raise --to to find the knee"),
         Beyond::GeneratorBound => {
             format!("{most} arrive without loss, and the generator cannot send more")
+        }
+        Beyond::TooFewPackets => {
+            format!(
+                "at most {most} arrive, and too few packets to tell a loss of 0.1 % from none; raise --time"
+            )
         }
         Beyond::HeldUp => {
             format!(

@@ -1,5 +1,6 @@
 //! The load of the CPU that the model knows: the busiest one, in percent of one core. Results have the mean of all CPUs
-//! as their value, and the load of each in the details of their runs.
+//! as their value, and the load of each in the details of their runs; or, for a router in a namespace, the load of its
+//! threads in percent of one core.
 
 use serde_json::{Map, Value};
 use shunt_lab::Reading;
@@ -15,7 +16,10 @@ pub(super) fn busiest(reading: &Reading) -> f64 {
 
 /// `cpus` is an object of loads in a sweep, and a list of objects in a matrix.
 fn of_details(details: &Map<String, Value>) -> Option<f64> {
-    let loads: Vec<f64> = match details.get("cpus")? {
+    let Some(cpus) = details.get("cpus") else {
+        return details.get("core_percent")?.as_f64().map(|percent| percent.min(100.0));
+    };
+    let loads: Vec<f64> = match cpus {
         Value::Object(by_name) => by_name.values().filter_map(Value::as_f64).collect(),
         Value::Array(all) => all.iter().filter_map(|cpu| cpu.get("load_percent")?.as_f64()).collect(),
         _ => return None,

@@ -46,10 +46,12 @@ pub(super) fn observations(results: &Results) -> (Vec<Observation>, Vec<PathLabe
 impl Cell {
     fn observations(&self) -> Vec<Observation> {
         let Some(goodput) = self.goodput else { return Vec::new() };
-        let Labels { engine, protocol, ip, nat, tags, direction, .. } = self.labels;
+        let Labels { engine, protocol, ip, nat, tags, direction, mtu, write_bytes, .. } = self.labels;
         let (tcp, v6, duplex) =
             (protocol == Some(Protocol::Tcp), ip == Some(6), direction == Some(Direction::Duplex));
-        let payload = 1500 - if v6 { 40 } else { 20 } - if tcp { 32 } else { 8 };
+        let full = mtu.unwrap_or(1500) - if v6 { 40 } else { 20 } - if tcp { 32 } else { 8 };
+        // TCP puts small writes together.
+        let payload = write_bytes.filter(|_| !tcp).unwrap_or(full);
         let mut set = vec![
             ("traffic.direction", if duplex { "both" } else { "forward" }.to_owned()),
             ("traffic.protocol", if tcp { "tcp" } else { "udp" }.to_owned()),

@@ -83,7 +83,9 @@ impl Printed {
 pub(super) fn observations(results: &Results) -> Option<Vec<Observation>> {
     let mut steps = Steps::new();
     for reading in results.readings.values() {
-        let Some(position) = reading.position.as_ref().filter(|at| at.along == "offered rate") else {
+        let Some(position) =
+            reading.position.as_ref().filter(|at| at.along == "offered rate" && at.unit == "bit/s")
+        else {
             continue;
         };
         let step = steps.entry(position.value as u64).or_default();
