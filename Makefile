@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 ARCH ?= amd64
 
-.PHONY: bench-peers browser-test build deps dist kernel-test lint mlrsearch test test-long test-long-root zero-copy-test demo bench install uninstall deb deb-check clean help need-root
+.PHONY: bench-peers browser-test build deps dist kernel-test lint mlrsearch test test-long test-long-root zero-copy-test doctor-test demo bench install uninstall deb deb-check clean help need-root
 
 build: deps
 	$(CARGO_RUN) build --release --locked -p shunt -p shuntd
@@ -83,7 +83,7 @@ test-long: build
 test-long-root: build test-programs
 	@packaging/deps.sh --vm
 	$(TEST) --run-ignored only -E 'package(shunt-tests)'
-	@$(MAKE) --no-print-directory zero-copy-test
+	@$(MAKE) --no-print-directory zero-copy-test doctor-test
 	$(CARGO_RUN) run --quiet --locked -p xtask -- soak --minutes 30
 	for engine in tc xdp auto; do \
 		$(CARGO_RUN) run --quiet --locked -p xtask -- twin --packets 1000000 --changes 1000 --engine $$engine || exit 1; \
@@ -98,6 +98,12 @@ zero-copy-test: build
 	else \
 		echo "SKIP zero-copy-test: this QEMU has no igb" >&2; \
 	fi
+
+# Puts faults into the NICs of a guest, and asks `shunt doctor`.
+doctor-test: build
+	$(CARGO_RUN) run --quiet --locked -p xtask -- vm --kernel drivers --timeout 900 \
+		--nics virtio-net-pci,mq=on,vectors=10 --file $(CURDIR)/tests/vm/doctor.sh -- \
+		sh $(CURDIR)/tests/vm/doctor.sh virtio_net
 
 # Not part of `make test`: only the page of `shunt report` needs a browser, which takes 300 MB.
 browser-test: deps

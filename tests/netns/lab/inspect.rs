@@ -82,6 +82,46 @@ fn the_doctor_finds_what_was_put_there_and_a_record_gives_the_same_findings() {
     assert_eq!(again[0]["findings"], sick[0]["findings"]);
 }
 
+/// Faults that a veth can have: the rule, the commands that put it there, and those that take it away.
+const LIVE: [(&str, &str, &str); 4] = [
+    ("gro-on-router", "ethtool -K v0 gro on", "ethtool -K v0 gro off"),
+    ("checksum-offload-off", "ethtool -K v0 rx off", "ethtool -K v0 rx on"),
+    ("checksum-offload-off", "ethtool -K v0 tx off", "ethtool -K v0 tx on"),
+    ("mtu-mismatch", "ip link set v1 mtu 9000", "ip link set v1 mtu 1500"),
+];
+
+#[test]
+fn a_fault_that_is_put_into_a_router_is_the_first_finding_and_goes_with_it() {
+    if !require_root() {
+        return;
+    }
+    let (host, shunt) = machine();
+    host.sysctl("ipv4/ip_forward", 1);
+    let found = |line: &str| json(&shunt.run(&format!("doctor v0 --load {line} --json")));
+    for (rule, break_it, undo) in LIVE {
+        host.run(break_it);
+        let sick = found("--time 100ms");
+        assert_eq!(rules(&sick).first(), Some(&rule), "{break_it}: {sick}");
+        host.run(undo);
+        let healthy = found("--time 100ms");
+        assert!(!rules(&healthy).contains(&rule), "{undo}: {healthy}");
+    }
+}
+
+#[test]
+fn one_queue_of_two_that_has_all_packets_is_found() {
+    if !require_root() {
+        return;
+    }
+    let host = NetNs::new("machine");
+    host.run("ip link add v0 numrxqueues 2 numtxqueues 2 type veth peer name v1 numrxqueues 2 numtxqueues 2");
+    host.run("ip link set v0 up && ip link set v1 up");
+    // One thread sends, and a veth takes the queue of its CPU.
+    let shunt = Shunt::on(&host);
+    let report = json(&shunt.run("doctor v0 --load --peer v1 --time 200ms --json"));
+    assert!(rules(&report).contains(&"uneven-queues"), "{report}");
+}
+
 #[test]
 fn registers_are_decoded_read_compared_and_written_in_an_image() {
     if !require_root() {

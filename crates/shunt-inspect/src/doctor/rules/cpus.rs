@@ -55,8 +55,17 @@ pub(super) fn remote_node(system: &System) -> Option<RuleMatch> {
     let irq = busy(system).into_iter().find(is_remote).filter(|_| !node.is_empty())?;
     let evidence =
         format!("IRQ {} goes to CPU {}; the port's node has CPUs {node}", irq.number, irq.effective);
-    let fix =
-        format!("echo {node} > /proc/irq/{}/smp_affinity_list, and run programs there: numactl", irq.number);
+    let free = (0..system.cpus).filter(|cpu| is_free(system, *cpu)).map(|cpu| cpu.to_string());
+    let free = free.collect::<Vec<_>>().join(",");
+    let fix = match free.is_empty() {
+        true => format!("move the external engine to another node: all of the CPUs {node} are engines'"),
+        false => {
+            format!(
+                "echo {free} > /proc/irq/{}/smp_affinity_list, and run programs there: numactl",
+                irq.number
+            )
+        }
+    };
     seen(Certainty::Likely, evidence, fix)
 }
 

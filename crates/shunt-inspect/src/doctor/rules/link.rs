@@ -135,10 +135,10 @@ pub(super) fn gro_on_router(system: &System) -> Option<RuleMatch> {
     if !system.forwards || !(hardware || system.link.offload("rx-gro") == Some(true)) {
         return None;
     }
+    let name = if hardware { "rx-gro-hw" } else { "rx-gro" };
     let fix = format!(
-        "measure both: shunt link {0} --offload gro=off, and shunt bench ndr before and after",
+        "measure both: shunt link {} --offload {name}=off, and shunt bench ndr before and after",
         system.link.nic.name
     );
-    let name = if hardware { "rx-gro-hw" } else { "rx-gro" };
     seen(Certainty::Possible, format!("{name} is on, and IP forwarding too"), fix)
 }

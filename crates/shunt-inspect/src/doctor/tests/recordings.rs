@@ -127,6 +127,27 @@ fn an_interrupt_is_moved_neither_to_another_node_nor_beside_an_engine() {
 }
 
 #[test]
+fn an_interrupt_of_a_remote_node_is_not_moved_to_the_cpu_of_an_engine() {
+    let mut system = igb();
+    system.link.irqs[0].effective = "1".to_owned();
+    system.link.irqs[1].effective = "2".to_owned();
+    system.hardware.engine_cpus = vec![0, 6];
+    let fix = |system: &System| finding(system, "remote-node").unwrap().fix;
+    assert!(fix(&system).starts_with("echo 2,4 > /proc/irq/150/"), "{}", fix(&system));
+    system.hardware.engine_cpus = vec![0, 2, 4, 6];
+    assert!(fix(&system).starts_with("move the external engine"), "{}", fix(&system));
+}
+
+#[test]
+fn the_fix_of_gro_turns_off_the_one_that_is_on() {
+    let mut system = igb();
+    system.link.offloads.get_mut("rx-gro").unwrap().on = true;
+    assert!(finding(&system, "gro-on-router").unwrap().fix.contains("--offload rx-gro=off"));
+    system.link.offloads.insert("rx-gro-hw".to_owned(), Offload { on: true, fixed: false });
+    assert!(finding(&system, "gro-on-router").unwrap().fix.contains("--offload rx-gro-hw=off"));
+}
+
+#[test]
 fn interrupts_that_are_spread_by_now_are_left_alone() {
     let mut system = igb();
     system.link.irqs[1].effective = "2".to_owned();
