@@ -141,7 +141,7 @@ fn rows(results: &Results) -> anyhow::Result<Vec<Row>> {
         let of = |what: &str| values(&name(&path, sample, what));
         let ratio = |what: &str| -> anyhow::Result<(f64, [f64; 2])> {
             let (traced, alone) = (of(&format!("{what}, traced"))?, of(&format!("{what}, alone"))?);
-            let (ratio, spread) = ratio_of_pairs(&traced, &alone).context("no rounds")?;
+            let (ratio, spread) = ratio_of_pairs(&traced, &alone, 1).context("no rounds")?;
             Ok((ratio, [spread.low, spread.high]))
         };
         let (packets_ratio, packets_ratio_range) = ratio("rate")?;

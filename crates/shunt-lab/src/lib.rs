@@ -4,6 +4,7 @@
 //! and calls [`ResultsFile::save`] when the run is over, and ends with [`ResultsFile::finish`]. The file of an
 //! interrupted measurement has the runs until then and `complete: false`.
 
+pub mod card;
 mod compare;
 mod conditions;
 pub mod counters;
@@ -29,6 +30,7 @@ pub mod statistics;
 pub mod sweep;
 pub mod throughput;
 pub mod traffic;
+mod turns;
 
 pub use compare::{Compared, Comparison, Differing, MARGIN, Obstacle, Pairing, SHARES_MARGIN, Side, Verdict};
 pub use conditions::{CampaignStep, Conditions, Cpus, Nic};

@@ -82,7 +82,12 @@ impl MachineState {
             let at = at?;
             samples.iter().rev().find(|sample| sample.at.as_str() <= at)
         };
-        let of_runs: Vec<&MachineSample> = times.map(of_run).collect::<Option<_>>()?;
+        Self::of_samples(times.map(of_run).collect::<Option<Vec<_>>>()?.into_iter())
+    }
+
+    /// The medians of these samples; None if there are none.
+    pub(crate) fn of_samples<'s>(samples: impl Iterator<Item = &'s MachineSample>) -> Option<Self> {
+        let of_runs: Vec<&MachineSample> = samples.collect();
         let middle =
             |of: fn(&MachineSample) -> f64| median(&of_runs.iter().map(|s| of(s)).collect::<Vec<_>>());
         Some(Self { others_percent: middle(|s| s.others_percent)?, work_us: middle(|s| s.work_us)? })

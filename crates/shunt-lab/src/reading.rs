@@ -148,7 +148,7 @@ impl Reading {
 
     /// The ratio of two readings whose runs were made in turn, with its interval and the doubts of both.
     pub fn ratio(of: &Self, to: &Self) -> Option<Self> {
-        let (value, spread) = statistics::ratio_of_pairs(&of.values(), &to.values())?;
+        let (value, spread) = statistics::ratio_of_pairs(&of.values(), &to.values(), 1)?;
         let pairs = of.runs.iter().zip(&to.runs);
         let runs =
             pairs.map(|(of, to)| Run { at: of.at.clone(), ..Run::from(of.value / to.value) }).collect();

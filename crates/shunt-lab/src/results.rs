@@ -3,7 +3,7 @@
 mod earlier_rates;
 mod file;
 
-use crate::{Conditions, MachineSample, Reading, labels::earlier_names};
+use crate::{Conditions, MachineSample, MachineState, Reading, labels::earlier_names};
 pub use file::ResultsFile;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -144,6 +144,11 @@ impl Results {
         }
         results.readings.values_mut().for_each(Reading::correct_interval);
         Ok(results)
+    }
+
+    /// The state of the machine during all runs; None if nothing recorded it.
+    pub fn machine_state(&self) -> Option<MachineState> {
+        MachineState::of_samples(self.machine.iter())
     }
 
     /// Labels the readings of a goodput matrix of a version without labels.

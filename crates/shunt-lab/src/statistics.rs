@@ -11,6 +11,9 @@ use ranks::{pairs_beyond, runs_beyond};
 /// same side of it by chance in one of sixteen cases.
 pub const RUNS_WANTED: usize = 6;
 
+/// So many runs are enough for any number of intervals that a file has.
+const RUNS_MAX: usize = 64;
+
 /// The median: the middle value, or the mean of the two middle values. None if there are no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
@@ -45,48 +48,60 @@ pub fn median_deviation(values: &[f64]) -> Option<f64> {
 /// apart as 95 % confidence needs. With fewer than [`RUNS_WANTED`] values, their range, which is called that. None if
 /// there are no values.
 pub fn median_interval(values: &[f64]) -> Option<Spread> {
-    bounds(values.to_vec(), runs_beyond(values.len()))
+    bounds(values.to_vec(), runs_beyond(values.len(), 1))
+}
+
+/// The number of runs of each of two sides from which on this many intervals hold `together` with 95 %.
+pub fn runs_wanted(are_paired: bool, together: usize) -> usize {
+    let beyond = |n: usize| if are_paired { runs_beyond(n, together) } else { pairs_beyond(n, n, together) };
+    (RUNS_WANTED..RUNS_MAX).find(|n| beyond(*n).is_some()).unwrap_or(RUNS_MAX)
 }
 
 /// The median of the ratios of paired runs, with its [interval](median_interval). A disturbance that slows both runs of
 /// a pair cancels out.
 ///
 /// None if there are no pairs, the numbers of runs differ, or a ratio is not finite.
-pub fn ratio_of_pairs(of: &[f64], to: &[f64]) -> Option<(f64, Spread)> {
-    of_pairs(of, to, |of, to| of / to)
+pub fn ratio_of_pairs(of: &[f64], to: &[f64], together: usize) -> Option<(f64, Spread)> {
+    of_pairs(of, to, together, |of, to| of / to)
 }
 
 /// As [`ratio_of_pairs`], but the difference `of - to`. Used for shares, which may be 0.
-pub fn difference_of_pairs(of: &[f64], to: &[f64]) -> Option<(f64, Spread)> {
-    of_pairs(of, to, |of, to| of - to)
+pub fn difference_of_pairs(of: &[f64], to: &[f64], together: usize) -> Option<(f64, Spread)> {
+    of_pairs(of, to, together, |of, to| of - to)
 }
 
 /// The ratio of two samples that are not paired: the median of the ratios of each run of one to each run of the other
 /// (Hodges and Lehmann), with the interval that belongs to the test of Mann and Whitney. Otherwise as
 /// [`ratio_of_pairs`].
-pub fn ratio_of_samples(of: &[f64], to: &[f64]) -> Option<(f64, Spread)> {
-    of_samples(of, to, |of, to| of / to)
+pub fn ratio_of_samples(of: &[f64], to: &[f64], together: usize) -> Option<(f64, Spread)> {
+    of_samples(of, to, together, |of, to| of / to)
 }
 
 /// The difference of two samples; otherwise as [`ratio_of_samples`].
-pub fn difference_of_samples(of: &[f64], to: &[f64]) -> Option<(f64, Spread)> {
-    of_samples(of, to, |of, to| of - to)
+pub fn difference_of_samples(of: &[f64], to: &[f64], together: usize) -> Option<(f64, Spread)> {
+    of_samples(of, to, together, |of, to| of - to)
 }
 
-fn of_pairs(of: &[f64], to: &[f64], against: fn(f64, f64) -> f64) -> Option<(f64, Spread)> {
+fn of_pairs(of: &[f64], to: &[f64], together: usize, against: fn(f64, f64) -> f64) -> Option<(f64, Spread)> {
     let pairs: Vec<f64> = of.iter().zip(to).map(|(of, to)| against(*of, *to)).collect();
     if of.len() != to.len() || pairs.iter().any(|value| !value.is_finite()) {
         return None;
     }
-    Some((median(&pairs)?, median_interval(&pairs)?))
+    let beyond = runs_beyond(pairs.len(), together);
+    Some((median(&pairs)?, bounds(pairs, beyond)?))
 }
 
-fn of_samples(of: &[f64], to: &[f64], against: fn(f64, f64) -> f64) -> Option<(f64, Spread)> {
+fn of_samples(
+    of: &[f64],
+    to: &[f64],
+    together: usize,
+    against: fn(f64, f64) -> f64,
+) -> Option<(f64, Spread)> {
     let pairs: Vec<f64> = of.iter().flat_map(|of| to.iter().map(|to| against(*of, *to))).collect();
     if pairs.iter().any(|value| !value.is_finite()) {
         return None;
     }
-    Some((median(&pairs)?, bounds(pairs, pairs_beyond(of.len(), to.len()))?))
+    Some((median(&pairs)?, bounds(pairs, pairs_beyond(of.len(), to.len(), together))?))
 }
 
 /// The bounds that leave out this number of values at each end; all values if it is None, which is no interval of

@@ -13,6 +13,7 @@ use crate::{
         simulated::{Behaviour, Router},
     },
     traffic::{LatencyUs, Variant},
+    turns::in_turn,
 };
 pub use generated::{Engine, Generated};
 pub(crate) use generated::{RunningShunt, take_part, unless_stopped};
@@ -24,7 +25,7 @@ use std::{
 };
 
 /// Loads at which latency is measured, in percent of the throughput, as in CSIT.
-const LATENCY_PERCENTS: [u32; 3] = [10, 50, 90];
+const LATENCY_PERCENTS: &[u32] = &[10, 50, 90];
 /// Least duration of a trial: shorter trials miss what happens once a second.
 const TRIAL_WANTED_S: f64 = 1.0;
 
@@ -59,10 +60,6 @@ pub trait Device {
     /// The most that the line carries in one direction; None if there is no line. Known after `serve`.
     fn limit(&self) -> Option<Limit> {
         None
-    }
-    /// Whether the user has stopped the measurement.
-    fn is_stopped(&self) -> bool {
-        false
     }
     /// Sets up the router, calls `work` to measure trials, and undoes the setup.
     ///
@@ -112,6 +109,8 @@ pub struct ThroughputPlan {
     runs: u32,
     /// Duration of the warm-up trial before each search, which is not kept.
     warm_up_s: f64,
+    /// Loads at which latency is measured after a search, in percent of the throughput for the last goal.
+    latency_percents: &'static [u32],
 }
 
 /// The unit of a rate.
@@ -222,8 +221,13 @@ impl ThroughputPlan {
     /// Fails if the range cannot be searched.
     pub fn mlrsearch(range: Range, runs: u32, quick: bool) -> Result<Self, Wrong> {
         let goals = if quick { [Goal::QUICK_NDR, Goal::QUICK_PDR] } else { [Goal::NDR, Goal::PDR] };
-        let warm_up_s = goals[0].initial_s;
-        Self { method: Method::Mlrsearch, goals: goals.to_vec(), range, runs, warm_up_s }.checked()
+        Ok(Self { runs, latency_percents: LATENCY_PERCENTS, ..Self::of_goals(&goals, range)? })
+    }
+
+    /// One MLRsearch for these goals, without latency.
+    pub(crate) fn of_goals(goals: &[Goal; 2], range: Range) -> Result<Self, Wrong> {
+        let (method, goals, warm_up_s) = (Method::Mlrsearch, goals.to_vec(), goals[0].initial_s);
+        Self { method, goals, range, runs: 1, warm_up_s, latency_percents: &[] }.checked()
     }
 
     /// Binary search with trials of this duration.
@@ -232,7 +236,8 @@ impl ThroughputPlan {
     /// Fails if the range or the duration of trials is not possible.
     pub fn rfc2544(range: Range, runs: u32, trial_s: f64) -> Result<Self, Wrong> {
         let goal = Goal { initial_s: trial_s, final_s: trial_s, sum_s: trial_s, ..Goal::RFC2544 };
-        Self { method: Method::Rfc2544, goals: vec![goal], range, runs, warm_up_s: 1.0 }.checked()
+        let (method, goals, latency_percents) = (Method::Rfc2544, vec![goal], LATENCY_PERCENTS);
+        Self { method, goals, range, runs, warm_up_s: 1.0, latency_percents }.checked()
     }
 
     fn checked(self) -> Result<Self, Wrong> {
@@ -257,24 +262,17 @@ impl ThroughputPlan {
         mut file: ResultsFile,
         stop: &AtomicBool,
     ) -> Result<Report, D::Error> {
-        let mut searches = Vec::new();
-        'all: for run in 1..=self.runs {
-            for device in &mut *devices {
-                let searched = match self.search_one(device, run) {
-                    Err(_) if device.is_stopped() && !searches.is_empty() => break 'all,
-                    searched => searched?,
-                };
-                file.set_nics(device.nics());
-                save(&mut file, &searched, (device.labels(), device.is_own()))?;
-                file.save()?;
-                searches.push(searched);
-            }
-        }
+        let searches = in_turn((self.runs, devices), (&mut file, stop), |run, device, file| {
+            let searched = self.search_one(device, run)?;
+            file.set_nics(device.nics());
+            save(file, &searched, (device.labels(), device.is_own()))?;
+            Ok::<_, D::Error>(searched)
+        })?;
         let results = file.end(!stop.load(Ordering::Relaxed))?;
         Ok(Report { method: self.method, range: self.range, searches, results })
     }
 
-    fn search_one<D: Device>(&self, device: &mut D, nth: u32) -> Result<Searched, D::Error> {
+    pub(crate) fn search_one<D: Device>(&self, device: &mut D, nth: u32) -> Result<Searched, D::Error> {
         let (counted, variant, name) = (device.counted(), device.variant(), device.name().to_owned());
         let mut searched = Searched { counted, device: name, variant, run: nth, ..Searched::default() };
         device.serve(&mut |measure| self.search_with(measure, &mut searched))?;
@@ -316,7 +314,7 @@ impl ThroughputPlan {
             return Ok(Vec::new());
         };
         let mut all = Vec::new();
-        for percent in LATENCY_PERCENTS {
+        for &percent in self.latency_percents {
             let load_pps = throughput * f64::from(percent) / 100.0;
             let TrialFigures { outcome, latency_us, dut_load } =
                 measure(Trial { load_pps, duration_s: goal.final_s })?;
@@ -354,7 +352,11 @@ fn limited_by_generator(result: &GoalResult, trials: &[(Trial, Outcome)]) -> boo
     result.irregular == Some(Irregular::MaxLoadPasses) || unsent > lost
 }
 
-fn save(file: &mut ResultsFile, searched: &Searched, (labels, is_own): (Labels, bool)) -> io::Result<()> {
+pub(crate) fn save(
+    file: &mut ResultsFile,
+    searched: &Searched,
+    (labels, is_own): (Labels, bool),
+) -> io::Result<()> {
     let variant = &searched.variant;
     for result in &searched.results {
         let (prefix, unit) = match searched.counted {

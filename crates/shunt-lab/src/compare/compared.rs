@@ -5,7 +5,7 @@ use super::{
     verdict::{Evidence, Obstacle, SHARES, Verdict},
 };
 use crate::{
-    Doubt, MachineSample, MachineState, Reading, Results, Spread,
+    Doubt, MachineSample, MachineState, Reading, Results, Spread, card,
     spread::SpreadKind,
     statistics::{self, RUNS_WANTED},
 };
@@ -33,6 +33,10 @@ pub struct Compared {
     pub difference: Option<f64>,
     /// The confidence interval of the ratio or of the difference; None if there are too few runs.
     pub spread: Option<Spread>,
+    /// Number of readings whose intervals hold together with 95 %: those of a card describe one router. 1 for a reading
+    /// of its own.
+    #[serde(skip_serializing_if = "is_one")]
+    pub together: usize,
     /// The state of the machine during the runs of A and of B; absent if nothing recorded it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<[MachineState; 2]>,
@@ -62,12 +66,13 @@ impl Compared {
             values_a.truncate(pairs);
             values_b.truncate(pairs);
         }
+        let together = held_together(of_a, of_b);
         let by_difference = a.unit == SHARES || values_a.contains(&0.0);
         let (value, spread) = match (by_difference, pairing) {
-            (false, Pairing::InSequence) => statistics::ratio_of_samples(&values_b, &values_a),
-            (false, Pairing::Interleaved) => statistics::ratio_of_pairs(&values_b, &values_a),
-            (true, Pairing::InSequence) => statistics::difference_of_samples(&values_b, &values_a),
-            (true, Pairing::Interleaved) => statistics::difference_of_pairs(&values_b, &values_a),
+            (false, Pairing::InSequence) => statistics::ratio_of_samples(&values_b, &values_a, together),
+            (false, Pairing::Interleaved) => statistics::ratio_of_pairs(&values_b, &values_a, together),
+            (true, Pairing::InSequence) => statistics::difference_of_samples(&values_b, &values_a, together),
+            (true, Pairing::Interleaved) => statistics::difference_of_pairs(&values_b, &values_a, together),
         }
         .unzip();
         let spread = spread.filter(|spread| {
@@ -103,12 +108,23 @@ impl Compared {
             ratio: value.filter(|_| !by_difference),
             difference: value.filter(|_| by_difference),
             spread,
+            together,
             machine,
             verdict,
             obstacle,
             doubts,
         }
     }
+}
+
+/// The number of readings that are read as one answer: all of two cards, which are compared to find any difference.
+fn held_together(a: &Results, b: &Results) -> usize {
+    let are_cards = [a, b].iter().all(|results| results.what == card::WHAT);
+    if are_cards { a.readings.len().min(b.readings.len()).max(1) } else { 1 }
+}
+
+fn is_one(number: &usize) -> bool {
+    *number == 1
 }
 
 /// Whether both files come from CPUs of the same kind, so that fixed work takes equally long.

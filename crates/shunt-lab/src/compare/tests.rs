@@ -1,3 +1,4 @@
+mod cards;
 mod simulated;
 
 use super::*;

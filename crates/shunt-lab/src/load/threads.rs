@@ -8,6 +8,10 @@ use nix::unistd::Pid;
 use shunt_traffic::schedule;
 use std::{collections::BTreeSet, fs, io};
 
+/// Another namespace may get threads of a device of the same name at the same time: the threads are looked for this
+/// often.
+const ATTEMPTS: u32 = 3;
+
 /// The polling threads of one device.
 #[derive(Debug, Clone)]
 pub struct PollThreads {
@@ -32,16 +36,22 @@ impl PollThreads {
     /// # Errors
     /// Fails if the device has no NAPI, which a veth has with GRO or an XDP program only.
     pub fn start(netns: &NetNs, ifname: &str) -> io::Result<Self> {
-        let file = format!("/sys/class/net/{ifname}/threaded");
-        netns.try_run(&format!("echo 0 > {file}"))?;
-        let before = ids_of(ifname)?;
-        netns.try_run(&format!("echo 1 > {file}"))?;
-        let ids: Vec<i32> = ids_of(ifname)?.difference(&before).copied().collect();
-        if ids.is_empty() {
-            let why = format!("{ifname} has no polling thread; it needs NAPI (GRO or an XDP program)");
-            return Err(io::Error::other(why));
+        let sys = format!("/sys/class/net/{ifname}");
+        let queues = netns.try_run(&format!("ls -d {sys}/queues/rx-*"))?.lines().count();
+        let mut found = 0;
+        for _ in 0..ATTEMPTS {
+            netns.try_run(&format!("echo 0 > {sys}/threaded"))?;
+            let before = ids_of(ifname)?;
+            netns.try_run(&format!("echo 1 > {sys}/threaded"))?;
+            let ids: Vec<i32> = ids_of(ifname)?.difference(&before).copied().collect();
+            if !ids.is_empty() && ids.len() <= queues {
+                return Ok(Self { ids });
+            }
+            found = ids.len();
         }
-        Ok(Self { ids })
+        Err(io::Error::other(format!(
+            "{ifname} has {queues} receive queues and {found} polling threads; it needs NAPI (GRO or an XDP program)"
+        )))
     }
 
     /// Gives the threads priority over all ordinary threads, as softirqs have.

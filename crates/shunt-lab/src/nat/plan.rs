@@ -10,6 +10,7 @@ use crate::{
     search::{Goal, Range},
     throughput::{Engine, unless_stopped},
     traffic::{Error, Session, Testbed, TrafficSpec, session},
+    turns::in_turn,
 };
 use std::{
     net::Ipv4Addr,
@@ -97,36 +98,44 @@ impl NatPlan {
         stop: &AtomicBool,
         show: &mut dyn FnMut(Progress),
     ) -> Result<Report, Error> {
-        let mut routers = Vec::new();
-        let total = self.steps() * u64::from(self.runs) * self.engines.len() as u64;
-        'all: for run in 1..=self.runs {
-            for (device, engine) in &self.engines {
-                if stop.load(Ordering::Relaxed) && !routers.is_empty() {
-                    break 'all;
-                }
-                let mut done = self.steps() * routers.len() as u64;
-                let mut step = |now: String| {
-                    unless_stopped(stop)?;
-                    show(Progress { done, total, now: format!("{device}: {now}") });
-                    done += 1;
-                    Ok(())
-                };
-                let measured = session(&self.spec, &self.testbed, stop, |session| {
-                    file.set_nics(session.nics());
-                    let measured = Measured { device: device.clone(), run, ..Measured::default() };
-                    self.measure(session, engine.as_ref(), measured, &mut step)
-                });
-                let measured = match measured {
-                    Err(_) if stop.load(Ordering::Relaxed) && !routers.is_empty() => break 'all,
-                    measured => measured?,
-                };
-                measured.save(&mut file)?;
-                file.save()?;
-                routers.push(measured);
-            }
-        }
+        let (steps, routers) = (self.steps(), self.engines.len() as u64);
+        let total = steps * u64::from(self.runs) * routers;
+        let mut done = 0;
+        let mut engines: Vec<_> = self.engines.iter().collect();
+        let routers = in_turn((self.runs, &mut engines), (&mut file, stop), |run, engine, file| {
+            let mut step = |now: String| {
+                show(Progress { done, total, now });
+                done += 1;
+            };
+            self.add_run((run, engine), file, stop, &mut step)
+        })?;
         let results = file.end(!stop.load(Ordering::Relaxed))?;
         Ok(Report { routers, results })
+    }
+
+    /// Measures a router once, and adds the results to the file. Calls `step` with the name of each step.
+    ///
+    /// # Errors
+    /// Fails if a trial fails, or if `stop` was set before the first result.
+    pub(crate) fn add_run(
+        &self,
+        (run, (device, engine)): (u32, &(String, Option<Engine>)),
+        file: &mut ResultsFile,
+        stop: &AtomicBool,
+        step: &mut dyn FnMut(String),
+    ) -> Result<Measured, Error> {
+        let mut step = |now: String| {
+            unless_stopped(stop)?;
+            step(format!("{device}: {now}"));
+            Ok(())
+        };
+        let measured = session(&self.spec, &self.testbed, stop, |session| {
+            file.set_nics(session.nics());
+            let measured = Measured { device: device.clone(), run, ..Measured::default() };
+            self.measure(session, engine.as_ref(), measured, &mut step)
+        })?;
+        measured.save(file)?;
+        Ok(measured)
     }
 
     fn measure(

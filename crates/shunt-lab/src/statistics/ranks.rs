@@ -1,18 +1,20 @@
 //! How many of the ordered values lie beyond each end of an interval of 95 % confidence.
 
-/// Share of the cases beyond each end.
+/// Share of the cases beyond each end, of all intervals together.
 const BEYOND: f64 = 0.025;
 
 /// The number of values to leave out at each end of `n` ordered values, so that the rest covers the median of their
-/// distribution: each value is below it with probability 1/2. None if all `n` together are not enough.
-pub(super) fn runs_beyond(n: usize) -> Option<usize> {
+/// distribution: each value is below it with probability 1/2. This many intervals `together` cover their medians with
+/// 95 % (Bonferroni). None if all `n` together are not enough.
+pub(super) fn runs_beyond(n: usize, together: usize) -> Option<usize> {
+    let beyond = BEYOND / together.max(1) as f64;
     // Logarithms: 0.5^n underflows with many values.
     let mut log_of_term = -(n as f64) * std::f64::consts::LN_2;
     let mut below = 0.0;
     let mut terms = 0;
     for k in 0..n {
         below += log_of_term.exp();
-        if below > BEYOND {
+        if below > beyond {
             break;
         }
         terms += 1;
@@ -22,12 +24,13 @@ pub(super) fn runs_beyond(n: usize) -> Option<usize> {
 }
 
 /// The number of ratios to leave out at each end of all `n` x `m` ordered ratios of two samples, so that the rest
-/// covers the ratio of their distributions. None if all together are not enough.
-pub(super) fn pairs_beyond(n: usize, m: usize) -> Option<usize> {
+/// covers the ratio of their distributions; otherwise as [`runs_beyond`].
+pub(super) fn pairs_beyond(n: usize, m: usize, together: usize) -> Option<usize> {
+    let beyond = BEYOND / together.max(1) as f64;
     let mut below = 0.0;
     let fits = |share: &&f64| {
         below += **share;
-        below <= BEYOND
+        below <= beyond
     };
     usize::checked_sub(mann_whitney(n, m).iter().take_while(fits).count(), 1)
 }
@@ -59,9 +62,9 @@ mod tests {
     fn the_ranks_are_those_of_the_tables() {
         // R: qbinom(0.025, n, 0.5) - 1, where pbinom(0, n, 0.5) <= 0.025.
         for (n, beyond) in [(0, None), (5, None), (6, Some(0)), (8, Some(0)), (9, Some(1)), (100, Some(39))] {
-            assert_eq!(runs_beyond(n), beyond, "{n}");
+            assert_eq!(runs_beyond(n, 1), beyond, "{n}");
         }
-        assert_eq!(runs_beyond(5000), Some(2430));
+        assert_eq!(runs_beyond(5000, 1), Some(2430));
         // Critical values of the U test, two-sided 5 %: 0 for 4 and 4, 5 for 6 and 6, 23 for 10 and 10.
         for (n, m, beyond) in [
             (0, 4, None),
@@ -73,8 +76,17 @@ mod tests {
             (10, 10, Some(23)),
             (20, 20, Some(127)),
         ] {
-            assert_eq!((pairs_beyond(n, m), pairs_beyond(m, n)), (beyond, beyond), "{n} and {m}");
+            assert_eq!((pairs_beyond(n, m, 1), pairs_beyond(m, n, 1)), (beyond, beyond), "{n} and {m}");
         }
+    }
+
+    #[test]
+    fn intervals_that_hold_together_are_wider() {
+        // Of the 924 orders of 6 and 6 values, 1 has no pair the other way round, 1 has one, 2 have two.
+        let six = |together| pairs_beyond(6, 6, together);
+        assert_eq!([1, 9, 10, 23, 24].map(six), [Some(5), Some(1), Some(1), Some(0), None]);
+        // All of 9 values lie on one side of their median in 1 of 512 cases.
+        assert_eq!([1, 12, 13].map(|together| runs_beyond(9, together)), [Some(1), Some(0), None]);
     }
 
     #[test]

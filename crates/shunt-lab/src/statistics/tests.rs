@@ -48,9 +48,9 @@ fn an_interval_is_of_95_percent_from_six_runs_on() {
     assert_eq!(median_interval(&one_to(6)), Some(spread(1.0, 6.0, Confidence95)));
     assert_eq!(median_interval(&one_to(9)), Some(spread(2.0, 8.0, Confidence95)));
     assert_eq!(median_interval(&[]), None);
-    let (value, within) = ratio_of_samples(&[10.0, 11.0, 12.0], &[5.0; 3]).unwrap();
+    let (value, within) = ratio_of_samples(&[10.0, 11.0, 12.0], &[5.0; 3], 1).unwrap();
     assert_eq!((value, within), (2.2, spread(2.0, 2.4, Range)));
-    let (value, within) = ratio_of_samples(&one_to(6), &[1.0; 6]).unwrap();
+    let (value, within) = ratio_of_samples(&one_to(6), &[1.0; 6], 1).unwrap();
     // Of 36 ratios, six are 1, and five are left out at each end.
     assert_eq!((value, within), (3.5, spread(1.0, 6.0, Confidence95)));
 }
@@ -59,21 +59,21 @@ fn an_interval_is_of_95_percent_from_six_runs_on() {
 fn a_disturbance_of_both_runs_of_a_pair_cancels_out() {
     let to = [100.0, 900.0, 300.0, 10.0];
     let of = to.map(|value| value * 0.5);
-    let (value, within) = ratio_of_pairs(&of, &to).unwrap();
+    let (value, within) = ratio_of_pairs(&of, &to, 1).unwrap();
     assert_eq!((value, within.low, within.high), (0.5, 0.5, 0.5));
     for (of, to) in [(&[1.0][..], &[0.0][..]), (&[], &[]), (&[1.0, 2.0], &[1.0])] {
-        assert_eq!(ratio_of_pairs(of, to), None);
+        assert_eq!(ratio_of_pairs(of, to, 1), None);
     }
-    assert_eq!((ratio_of_samples(&[], &[1.0]), ratio_of_samples(&[1.0], &[0.0])), (None, None));
+    assert_eq!((ratio_of_samples(&[], &[1.0], 1), ratio_of_samples(&[1.0], &[0.0], 1)), (None, None));
 }
 
 #[test]
 fn shares_of_0_have_a_difference() {
-    let (value, within) = difference_of_pairs(&[14.0, 15.0, 16.0], &[0.0; 3]).unwrap();
+    let (value, within) = difference_of_pairs(&[14.0, 15.0, 16.0], &[0.0; 3], 1).unwrap();
     assert_eq!((value, within.low, within.high), (15.0, 14.0, 16.0));
-    let (value, within) = difference_of_samples(&[0.0; 4], &[0.0; 9]).unwrap();
+    let (value, within) = difference_of_samples(&[0.0; 4], &[0.0; 9], 1).unwrap();
     assert_eq!((value, within.low, within.high), (0.0, 0.0, 0.0));
-    assert_eq!(difference_of_pairs(&[1.0], &[]), None);
+    assert_eq!(difference_of_pairs(&[1.0], &[], 1), None);
 }
 
 /// Of how many of many simulated measurements the interval contains the true value, in percent.
@@ -104,12 +104,12 @@ fn intervals_cover_the_truth_in_95_percent() {
         let of_pairs = coverage(|random| {
             let (to, noise) = (draw(random, n), draw(random, n));
             let of: Vec<f64> = to.iter().zip(noise).map(|(to, noise)| to * (1.5 + noise)).collect();
-            (ratio_of_pairs(&of, &to).unwrap().1, 1.5 + 2.0_f64.ln())
+            (ratio_of_pairs(&of, &to, 1).unwrap().1, 1.5 + 2.0_f64.ln())
         });
         assert!(of_pairs > LEAST, "{n} pairs: {of_pairs} %");
         let of_samples = coverage(|random| {
             let of: Vec<f64> = draw(random, n).iter().map(|value| value * 1.5).collect();
-            (ratio_of_samples(&of, &draw(random, 6)).unwrap().1, 1.5)
+            (ratio_of_samples(&of, &draw(random, 6), 1).unwrap().1, 1.5)
         });
         assert!(of_samples > LEAST, "{n} and 6: {of_samples} %");
     }

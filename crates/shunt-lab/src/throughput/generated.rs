@@ -66,7 +66,7 @@ pub(crate) struct RunningShunt<'n> {
 
 impl Engine {
     /// Whether a process forwards, by polling.
-    fn is_external(&self) -> bool {
+    pub(crate) fn is_external(&self) -> bool {
         self.name == shunt_api::Engine::External.to_string()
     }
 }
@@ -122,10 +122,6 @@ impl Device for Generated {
 
     fn limit(&self) -> Option<Limit> {
         self.limit.clone()
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
     }
 
     fn serve(&mut self, work: &mut Work<'_, Error>) -> Result<(), Error> {

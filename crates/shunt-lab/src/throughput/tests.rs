@@ -83,27 +83,28 @@ fn a_failed_trial_ends_the_bench_and_keeps_finished_searches() {
 }
 
 /// A router whose second search is stopped.
-struct StoppedIn(Simulated, u32);
+struct StoppedIn<'s> {
+    router: Simulated,
+    left: u32,
+    stop: &'s AtomicBool,
+}
 
-impl Device for StoppedIn {
+impl Device for StoppedIn<'_> {
     type Error = io::Error;
 
     fn name(&self) -> &str {
-        self.0.name()
+        self.router.name()
     }
 
     fn doubts(&self) -> Vec<Doubt> {
-        self.0.doubts()
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.1 == 0
+        self.router.doubts()
     }
 
     fn serve(&mut self, work: &mut Work<'_, io::Error>) -> io::Result<()> {
-        self.1 = self.1.saturating_sub(1);
-        let stopped = self.is_stopped();
-        self.0.serve(&mut |measure| {
+        self.left -= 1;
+        let stopped = self.left == 0;
+        self.stop.store(stopped, Ordering::Relaxed);
+        self.router.serve(&mut |measure| {
             work(&mut |trial| if stopped { Err(io::Error::other("stopped")) } else { measure(trial) })
         })
     }
@@ -113,8 +114,9 @@ impl Device for StoppedIn {
 fn finished_searches_are_reported_after_a_stop() {
     let plan = ThroughputPlan::mlrsearch(RANGE, 9, true).unwrap();
     let stopped_in = |nth| {
-        let mut devices = [StoppedIn(simulated("one", 5e5), nth)];
-        plan.perform(&mut devices, memory(), &RUNS)
+        let stop = AtomicBool::new(false);
+        let mut devices = [StoppedIn { router: simulated("one", 5e5), left: nth, stop: &stop }];
+        plan.perform(&mut devices, memory(), &stop)
     };
     assert_eq!(stopped_in(3).unwrap().searches.len(), 2);
     assert_eq!(stopped_in(1).unwrap_err().to_string(), "stopped");

@@ -16,12 +16,14 @@ use crate::{
     Limit, Nic,
     counters::Device,
     labels::FlowDirection,
+    load::PollThreads,
     net::{NetNs, Segment},
 };
 use shunt_gen::{Addresses, Round, Schedule, Shape, Sizes};
 use shunt_traffic::{Arrival, TrafficEnds};
 use shunt_wire::line::LinkSpeed;
 use std::{
+    io,
     net::Ipv4Addr,
     ops::Range,
     sync::atomic::{AtomicBool, Ordering},
@@ -332,6 +334,20 @@ impl<'n> Session<'n> {
     /// The router, if it is one of our own.
     pub fn router(&self) -> Option<&'n NetNs> {
         self.router
+    }
+
+    /// Has kernel threads poll the ports of our own router, and the device that receives from it. Returns the threads
+    /// of the ports, whose CPU time is that of the router; none if the router is not our own.
+    ///
+    /// # Errors
+    /// Fails if a device is not polled by NAPI.
+    pub(crate) fn poll_by_threads(&self) -> io::Result<Vec<PollThreads>> {
+        if let Some(ns) = self.far.ns {
+            PollThreads::start(ns, &self.far.ifname)?;
+        }
+        let ports = [Segment::LAN.port, Segment::WAN.port];
+        let of_router = |ns: &NetNs| ports.iter().map(|port| PollThreads::start(ns, port)).collect();
+        self.router.map_or_else(|| Ok(Vec::new()), of_router)
     }
 
     /// The devices whose counters can be read: those that send and receive, and those of our own router.

@@ -8,7 +8,7 @@ const RECORDED: &str = include_str!("../../../../../lab/results/bench-epyc-veth-
 const COMPARISONS: u32 = 200;
 
 /// The runs of the readings of router CPU per packet, divided by their median: they differ by up to 5 %.
-fn recorded_noise() -> Vec<Vec<f64>> {
+pub(super) fn recorded_noise() -> Vec<Vec<f64>> {
     let results = Results::parse(RECORDED).unwrap();
     let is_quiet = |name: &&String| name.starts_with("packets: ") || name.starts_with("bridged: ");
     let divided = |name: &String| {
