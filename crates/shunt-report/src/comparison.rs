@@ -10,6 +10,7 @@ use super::{
     reading::{self, ReadingView, RunRow, Table, distribution_plots, in_unit},
     section::{Figure, Line},
 };
+use shunt_lab::Reading;
 use shunt_wire::{natural_order, units::quantity};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -205,15 +206,22 @@ impl<'r> Engines<'r> {
             let of_row = columns.iter().zip(colours);
             of_row.filter_map(|(column, nth)| Some((*nth, *row, self.readings.get(&(*row, *column))?.2)))
         });
-        let (bars, shown) = reading::bars(&cells.collect::<Vec<_>>());
-        let groups = plot::by_label(rows.iter().copied(), bars);
-        let plots = plot::grouped_bars_in_parts(&groups, MOST_GROUPS, unit);
-        let figure = |Plot { svg, unit }| Figure {
-            caption: in_unit(&format!("{what} by engine: {shown}"), &unit),
-            svg,
-        };
-        plots.into_iter().map(figure).collect()
+        grouped_plots(&format!("{what} by engine"), unit, &rows, &cells.collect::<Vec<_>>())
     }
+}
+
+/// Plots of readings in groups, one for each row; each reading is given with its colour and its row.
+pub(crate) fn grouped_plots(
+    what: &str,
+    unit: &str,
+    rows: &[&str],
+    readings: &[(usize, &str, &Reading)],
+) -> Vec<Figure> {
+    let (bars, shown) = reading::bars(readings);
+    let groups = plot::by_label(rows.iter().copied(), bars);
+    let plots = plot::grouped_bars_in_parts(&groups, MOST_GROUPS, unit);
+    let figure = |Plot { svg, unit }| Figure { caption: in_unit(&format!("{what}: {shown}"), &unit), svg };
+    plots.into_iter().map(figure).collect()
 }
 
 /// Whether the name of a test begins with these words.

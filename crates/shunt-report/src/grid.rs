@@ -66,6 +66,12 @@ impl Change {
 }
 
 impl Cell {
+    /// The cell of a value that could not be measured.
+    pub(crate) fn missing(why: &str) -> Self {
+        let value = "cannot tell".to_owned();
+        Self { value, tooltip: why.to_owned(), is_doubted: false, change: None, details: Vec::new() }
+    }
+
     pub(crate) fn new((_, source, reading): FileReading) -> Self {
         let Spread { low, high, .. } = reading.spread;
         let spread = || range(&quantity(low, &reading.unit), &quantity(high, &reading.unit));

@@ -5,6 +5,7 @@
 //! [`Section`] of the page the caller makes.
 
 mod axis;
+mod card;
 mod comparison;
 mod course;
 mod csv;

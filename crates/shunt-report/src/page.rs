@@ -1,6 +1,7 @@
 //! The page of a report: the values for its template.
 
 use super::{
+    card,
     comparison::{self, Engines},
     course::{self, Course, Point},
     doubt_kind::DoubtKind,
@@ -16,13 +17,14 @@ use super::{
     variants::{self, Variants},
 };
 use askama::Template;
-use shunt_lab::Position;
+use shunt_lab::{Position, card::WHAT};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Template)]
 #[template(path = "report.html")]
 pub(crate) struct Page<'r> {
     report: &'r Report,
+    title: &'static str,
     files: Vec<File<'r>>,
     /// The summary.
     cards: Vec<Card>,
@@ -55,6 +57,8 @@ struct Condition {
 /// Readings of the same kind of measurement. Simulated and real routers are different kinds, and share no table.
 struct Part<'r> {
     what: &'r str,
+    /// Lines below the heading.
+    notes: Vec<String>,
     views: Vec<ReadingView<'r>>,
 }
 
@@ -197,6 +201,11 @@ impl<'r> Page<'r> {
         }
         let (mut ids, mut cards, mut parts) = (0.., Vec::new(), Vec::new());
         for (what, readings) in &readings {
+            if *what == WHAT {
+                let views = ids.next().map(|id| card::view(id, &report.files)).into_iter().collect();
+                parts.push(Part { what, notes: card::notes(&report.files), views });
+                continue;
+            }
             let files: BTreeSet<usize> = readings.iter().map(|(_, reading)| reading.0).collect();
             let several = files.len() > 1;
             let (variants, others) = match *what {
@@ -213,7 +222,7 @@ impl<'r> Page<'r> {
             }
             let table = (!variants.is_empty()).then(|| ids.next()).flatten();
             let first = table.map(|id| variants.view(id, several)).into_iter().collect();
-            parts.push(Part { what, views: sorted.views(&mut ids, several, first) });
+            parts.push(Part { what, notes: Vec::new(), views: sorted.views(&mut ids, several, first) });
         }
         let doubted =
             |(_, (_, source, reading)): &&(&str, FileReading)| !doubts::own(source, reading).is_empty();
@@ -224,6 +233,7 @@ impl<'r> Page<'r> {
         let inspections = sections("inspection", &report.inspections);
         Self {
             report,
+            title: title_of(report),
             files: files.map(|(nth, source)| File { source, colour: colour(nth) }).collect(),
             cards,
             shared_doubts: shared_doubts(&report.files),
@@ -233,6 +243,15 @@ impl<'r> Page<'r> {
             parts,
             sections: inspections.chain(sections("model", &report.models)).collect(),
         }
+    }
+}
+
+fn title_of(report: &Report) -> &'static str {
+    let are_cards = report.files.iter().all(|source| source.results.what == WHAT);
+    match report.files.len() {
+        1 if are_cards && report.count() == 1 => "Router card",
+        several if are_cards && report.count() == several => "Router cards",
+        _ => "Shunt report",
     }
 }
 

@@ -7,17 +7,43 @@ fn page() -> String {
 }
 
 /// With SHUNT_BLESS=1, rewrites the file.
-#[test]
-fn the_csv_of_a_report_matches_its_golden_file() {
-    let csv = String::from_utf8(to_csv(&sample::report()).unwrap()).unwrap();
-    let path = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("src/golden/report.csv");
+fn assert_golden(name: &str, text: &str) {
+    let path = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("src/golden").join(name);
     if env::var_os("SHUNT_BLESS").is_some_and(|v| v == "1") {
-        fs::write(&path, &csv).unwrap();
+        fs::write(&path, text).unwrap();
     }
     assert!(
-        fs::read_to_string(&path).unwrap() == csv,
-        "report.csv differs; SHUNT_BLESS=1 accepts this:\n{csv}"
+        fs::read_to_string(&path).unwrap() == text,
+        "{name} differs; SHUNT_BLESS=1 accepts this:\n{text}"
     );
+}
+
+#[test]
+fn the_csv_of_a_report_matches_its_golden_file() {
+    assert_golden("report.csv", &String::from_utf8(to_csv(&sample::report()).unwrap()).unwrap());
+}
+
+#[test]
+fn the_page_of_two_cards_matches_its_golden_file() {
+    let texts = [include_str!("sample/card.json"), include_str!("sample/card-slower.json")];
+    let report = |texts: &[&str]| {
+        let parse = |(nth, text): (usize, &&str)| {
+            ResultFile::parse(ResultFile::letter(nth), "card.json".to_owned(), (*text).to_owned()).unwrap()
+        };
+        let files = texts.iter().enumerate().map(parse).collect();
+        String::from_utf8(to_html(&Report::new(files, Vec::new())).unwrap()).unwrap()
+    };
+    let page = report(&texts);
+    // The style and the files themselves are those of all pages.
+    let cards = between(&page, "<h1>Router cards</h1>", "<section id=\"conditions\">");
+    assert_golden("cards.html", cards.trim_start());
+    // B forwards a fifth less than A, in each of four figures of both routers, and is equal in all others.
+    let count = |verdict: &str| cards.matches(&format!("against A: {verdict}<")).count();
+    assert_eq!((count("worse"), count("equal"), count("better")), (8, 9, 0));
+    assert!(cards.contains("not measured: CPU time at 50 % of the NDR imix external: cannot tell"));
+    // A card alone is not compared.
+    let alone = report(&texts[..1]);
+    assert!(alone.contains("<h1>Router card</h1>") && !alone.contains("against A"));
 }
 
 /// The text between the first `from` and the next `to`.

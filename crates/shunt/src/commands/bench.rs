@@ -1,6 +1,7 @@
 //! `shunt bench`: measures routers, one measurement at a time or a campaign of them.
 
 mod campaign;
+mod card;
 mod goodput;
 mod latency;
 mod measurement;
@@ -56,6 +57,10 @@ impl Command for BenchArgs {
         [shunt bench]
         shunt bench size --size 64 --quick # packets/s of small packets, Linux and each engine
         shunt bench run lab.toml # a whole campaign
+        [shunt bench card]
+        shunt bench card --quick # a card of Linux on this machine, in a minute
+        shunt bench card --engine slow --engine tc --keep tc.json --output tc.html # of Linux and of an engine
+        shunt bench card --tx eth1 --rx eth2 --gateway 192.0.2.1 --rx-gateway 198.51.100.1 --dut-agent ssh://root@192.0.2.1 --empty 'ssh root@192.0.2.1 conntrack -F' # of a router between two devices
         [shunt bench ndr]
         shunt bench ndr --quick # the highest rate without loss of a router in a namespace
         shunt bench ndr --tx eth1 --rx eth2 --gateway 192.0.2.1 --keep ndr.json # of a router between two devices

@@ -3,6 +3,7 @@
 //! A new measurement is a folder with its arguments, its [`Measurement`] and its view, and a line here.
 
 use super::{
+    card::{CardArgs, CardBench},
     goodput::{GoodputBench, MatrixArgs, MatrixBench, RxtxArgs, RxtxBench},
     latency::{LatencyArgs, LatencyBench},
     nat::{NatArgs, NatBench},
@@ -15,6 +16,15 @@ use clap::{Parser, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MeasureCommand {
+    /// Make a router card: the figures that describe a router, in one file of results and one page.
+    ///
+    /// A card has the throughput without loss (NDR) and with at most 0.5 % loss (PDR) of 64-byte frames and of IMIX,
+    /// the rate of new connections, whether the router holds a number of connections, and, at half the NDR of IMIX,
+    /// latency and CPU time per packet. Each round measures all of them once, for one router after the other. The card
+    /// also has the machine, its kernel, and how fast and how busy the machine was. A figure that cannot be measured is
+    /// `cannot tell`, with the reason. `shunt compare` and `shunt report` show how two cards differ: their intervals
+    /// hold for all figures together. Ctrl-C ends the measurement and keeps the figures so far.
+    Card(CardArgs),
     /// Search for the highest load without loss (NDR) and with at most 0.5 % loss (PDR), by MLRsearch (RFC 9971).
     ///
     /// The search uses the settings of FD.io CSIT: trials of 1 s, 21 s for each load, of which half may exceed the loss
@@ -88,6 +98,7 @@ pub(super) struct BenchParser {
 impl MeasureCommand {
     pub(crate) fn resolve(&self) -> anyhow::Result<Box<dyn Measurement>> {
         Ok(match self {
+            Self::Card(card) => Box::new(CardBench::resolve(card)?),
             Self::Ndr(ndr) => Box::new(NdrBench::resolve(ndr)?),
             Self::Nat(nat) => Box::new(NatBench::resolve(nat)?),
             Self::Size(size) => Box::new(SizeBench::resolve(size)?),

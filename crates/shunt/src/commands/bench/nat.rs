@@ -4,7 +4,7 @@ mod args;
 pub(crate) mod view;
 
 use super::{
-    testbed::{self, TRIAL_OVERHEAD},
+    testbed::{self, TRIAL_OVERHEAD, TestbedArgs},
     traffic::{conntrack_max, udp_traffic},
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     failure::{traffic_failed, usage},
     render::Answer,
 };
-pub(super) use args::NatArgs;
+pub(super) use args::{NatArgs, connection_count};
 use shunt_api::Failure;
 use shunt_gen::FLOWS_MAX;
 use shunt_lab::{
@@ -128,21 +128,30 @@ impl Measurement for NatBench {
 
 /// Checks what a router between two devices needs.
 fn check_other_router(typed: &NatArgs) -> Result<(), Failure> {
-    let testbed = &typed.testbed;
-    if !testbed.has_both_gateways() {
-        let why = "a NAT has an address on both sides; give --gateway and --rx-gateway";
-        return Err(usage(format!("--tx and --rx: {why}")));
-    }
-    if testbed.dut_agent.is_some() {
+    connections_of_a_router(&typed.testbed, typed.empty.as_deref())
+        .map_err(|why| usage(format!("--tx and --rx: {why}")))?;
+    if typed.testbed.dut_agent.is_some() {
         let why = "this measurement does not read the load of the router; leave out --dut-agent";
         return Err(usage(why));
     }
-    if typed.empty.is_none() {
-        let why = "each trial begins with an empty table; give the command that deletes all connections of the router, such \
-                   as --empty 'ssh root@router conntrack -F'";
-        return Err(usage(format!("--tx and --rx: {why}")));
-    }
     Ok(())
+}
+
+/// Checks that connections through the router can be opened and deleted. The error says what is missing.
+pub(super) fn connections_of_a_router(
+    testbed: &TestbedArgs,
+    empty: Option<&str>,
+) -> Result<(), &'static str> {
+    if testbed.tx.is_none() {
+        return Ok(());
+    }
+    if !testbed.has_both_gateways() {
+        return Err("a NAT has an address on both sides; give --gateway and --rx-gateway");
+    }
+    empty.map(drop).ok_or(
+        "each trial begins with an empty table; give the command that deletes all connections of the router, such \
+         as --empty 'ssh root@router conntrack -F'",
+    )
 }
 
 fn check_number(option: &str, number: u32, table: Option<u32>) -> Result<(), Failure> {

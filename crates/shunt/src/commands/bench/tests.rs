@@ -1,5 +1,5 @@
 use super::{
-    campaign,
+    campaign, card,
     goodput::{
         self,
         view::{Matrix, Rxtx},
@@ -48,6 +48,7 @@ fn answers_match_their_golden_files() {
         ("campaign/golden/bench-run.jsonl", &campaign::sample::campaign(), JSON),
         ("sweep/golden/bench-sweep.txt", &sweep::sample::sweep(), TEXT),
         ("sweep/golden/bench-sweep.json", &sweep::sample::sweep(), JSON),
+        ("card/golden/bench-card.txt", &card::sample::card(), TEXT),
         ("nat/golden/bench-nat.txt", &nat::sample::nat(), TEXT),
         ("nat/golden/bench-nat.json", &nat::sample::nat(), JSON),
         ("size/golden/bench-size.txt", &size::sample::sizes(), TEXT),
@@ -64,8 +65,9 @@ fn answers_match_their_golden_files() {
 #[test]
 fn every_measurement_prints_a_file_of_results() {
     let (matrix, rxtx) = (goodput::sample::matrix(), goodput::sample::rxtx());
-    let answers: [&dyn Answer; 7] = [
+    let answers: [&dyn Answer; 8] = [
         &simulated(),
+        &card::sample::card(),
         &nat::sample::nat(),
         &size::sample::sizes(),
         &sweep::sample::sweep(),

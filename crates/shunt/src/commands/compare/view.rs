@@ -12,7 +12,7 @@ use crate::{
 use shunt_api::Failure;
 use shunt_lab::{
     Compared, Comparison, Doubt, MARGIN, MachineState, Obstacle, Pairing, SHARES_MARGIN, Side, Spread,
-    Verdict, statistics::RUNS_WANTED,
+    Verdict, statistics::runs_wanted,
 };
 use std::mem::discriminant;
 
@@ -54,9 +54,21 @@ fn describe(comparison: &Comparison) -> String {
             vec![["reading", "A", "B", "", "change", "95 %", "runs", ""].map(str::to_owned).to_vec()];
         rows.extend(readings.iter().map(fields));
         text += &align("<>><><", &rows);
+        text += &held_together(readings);
     }
     alone.iter().for_each(|what| text += &format!("not compared: {what}\n"));
     text
+}
+
+/// The note that intervals hold together, if those of the readings do.
+fn held_together(readings: &[Compared]) -> String {
+    let together = readings.iter().map(|reading| reading.together).max().unwrap_or(1);
+    match together {
+        ..=1 => String::new(),
+        several => {
+            format!("95 %: all {several} intervals hold together, so each of them is wider than one alone.\n")
+        }
+    }
 }
 
 fn side(name: &str, side: &Side) -> String {
@@ -167,7 +179,10 @@ fn conclusion(compared: &Compared) -> String {
         (Verdict::Equal, _) => format!("equal within {} %", MARGIN * 100.0),
         (Verdict::CannotTell, obstacle) => {
             let why = match obstacle {
-                Some(Obstacle::TooFewRuns) => format!("at least {RUNS_WANTED} runs of each are needed"),
+                Some(Obstacle::TooFewRuns) => {
+                    let least = runs_wanted(compared.pairing == Pairing::Interleaved, compared.together);
+                    format!("at least {least} runs of each are needed")
+                }
                 Some(Obstacle::MayBeDrift) => "runs made in turn are needed".to_owned(),
                 Some(Obstacle::MachineUnknown) => "the machine's load is not recorded".to_owned(),
                 Some(Obstacle::MachineBusy) => "the machine was busy".to_owned(),

@@ -17,15 +17,15 @@ pub(crate) struct NatArgs {
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["rate", "teardown", "capacity", "throughput"])]
     pub(super) what: Vec<NatTarget>,
     /// Number of connections that each trial of rate and teardown opens [default: 100k; 10k with --quick].
-    #[arg(long, value_name = "N", value_parser = number)]
+    #[arg(long, value_name = "N", value_parser = connection_count)]
     pub(super) connections: Option<u32>,
     /// Numbers of sessions for throughput, separated by commas, up to 4194304 [default: 1k,10k,100k; 1k,10k with
     /// --quick].
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = number)]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = connection_count)]
     pub(super) sessions: Vec<u32>,
     /// The capacity that the router should have, which is tried first: N and N + 1 connections show it exactly
     /// [default: nf_conntrack_max, if the router is in a namespace].
-    #[arg(long, value_name = "N", value_parser = number)]
+    #[arg(long, value_name = "N", value_parser = connection_count)]
     pub(super) table: Option<u32>,
     /// Open connections at this rate where no rate is measured, in connections/s [default: half of the rate that was
     /// found, or 20000].
@@ -91,7 +91,7 @@ impl From<NatTarget> for NatMetric {
 }
 
 /// A number of connections, such as 5000, 100k or 4M.
-fn number(text: &str) -> Result<u32, String> {
+pub(crate) fn connection_count(text: &str) -> Result<u32, String> {
     let number = quantity::count(text).map_err(|why| why.to_string())?;
     match u32::try_from(number) {
         Ok(number @ 1..) => Ok(number),
