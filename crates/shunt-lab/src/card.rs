@@ -165,9 +165,15 @@ impl CardPlan {
 
     /// Records the conditions, and why connections are not measured.
     fn begin(&self, file: &mut ResultsFile) {
+        // A file that is continued may have other routers already.
+        let mut routers: Vec<String> = routers(file.results()).into_iter().map(str::to_owned).collect();
+        for (name, _) in &self.engines {
+            if !routers.contains(name) {
+                routers.push(name.clone());
+            }
+        }
         let conditions = file.conditions_mut();
         conditions.dut = dut::conditions(&self.dut);
-        let routers: Vec<&str> = self.engines.iter().map(|(name, _)| name.as_str()).collect();
         let setup: [(&str, Value); 4] = [
             ("routers", json!(routers)),
             ("effort", json!(self.effort.name)),
@@ -176,7 +182,8 @@ impl CardPlan {
         ];
         conditions.setup.extend(setup.map(|(name, value)| (name.to_owned(), value)));
         if let Err(why) = &self.connections {
-            routers.iter().for_each(|router| file.add_missing(&reading("connections", router), why.clone()));
+            let names = self.engines.iter().map(|(router, _)| reading("connections", router));
+            names.for_each(|name| file.add_missing(&name, why.clone()));
         }
     }
 

@@ -44,6 +44,10 @@ fn a_card_lists_its_quantities_in_order_and_why_some_are_missing() {
     }
     let results = file.results();
     assert_eq!(routers(results), ["slow", "tc"]);
+    // A file that is continued with another engine has all of them.
+    let mut continued = ResultsFile::in_memory(results.clone());
+    CardPlan { engines: vec![("xdp".to_owned(), None)], ..plan(None) }.begin(&mut continued);
+    assert_eq!(routers(continued.results()), ["slow", "tc", "xdp"]);
     let order =
         ["ndr 64 bytes", "ndr imix", "pdr imix", "connection capacity", "latency p50 x", "connections"];
     assert_eq!(quantities(results), order);

@@ -20,6 +20,7 @@ use crate::{
 pub(super) use args::CardArgs;
 use shunt_gen::Sizes;
 use shunt_lab::{
+    Results,
     card::{CardPlan, Effort, FLOWS, SizedTraffic, WHAT},
     nat::{self, CapacitySearch, NatMetric, NatPlan},
     search::{Goal, Range},
@@ -60,6 +61,8 @@ pub(crate) struct CardBench {
     quick: bool,
     seed: u64,
     keep: PathBuf,
+    /// Whether the name of the file is one that the user did not choose.
+    is_default: bool,
     page: PathBuf,
 }
 
@@ -82,6 +85,10 @@ impl CardBench {
             let why = "the page would replace the results; choose another name";
             return Err(usage(format!("--output {}: {why}", page.display())).into());
         }
+        // Find a wrong directory now, not after five minutes of measuring.
+        if page.parent().is_some_and(|parent| !parent.as_os_str().is_empty() && !parent.is_dir()) {
+            return Err(bad_file(&page, "no such directory; create it, or choose another one").into());
+        }
         let routers = engines.len() as u32;
         let nat = NatPlan { testbed: testbed.clone(), engines: engines.clone(), ..nat_plan(typed)? };
         let plan = CardPlan {
@@ -96,7 +103,7 @@ impl CardBench {
             rounds: typed.rounds.unwrap_or(if quick { QUICK_ROUNDS } else { ROUNDS }),
             time: typed.rounds.is_none().then_some(TIME * routers),
         };
-        Ok(Self { plan, quick, seed: typed.seed, keep, page })
+        Ok(Self { plan, quick, seed: typed.seed, keep, is_default: typed.keep.is_none(), page })
     }
 }
 
@@ -163,6 +170,14 @@ fn free_name(directory: &Path) -> PathBuf {
     names.find(|path| !path.exists()).unwrap_or_else(|| directory.join(name(1)))
 }
 
+/// Removes the file of a card that was interrupted before its first figure.
+fn remove_without_readings(path: &Path) {
+    if Results::read(path).is_ok_and(|results| results.readings.is_empty()) {
+        // The error that ended the measurement says more.
+        let _ = fs::remove_file(path);
+    }
+}
+
 impl Measurement for CardBench {
     fn expected_duration(&self) -> Duration {
         let CardPlan { rounds, engines, time, .. } = &self.plan;
@@ -176,10 +191,14 @@ impl Measurement for CardBench {
         MeasureContext { stop, mut conditions, show }: MeasureContext,
     ) -> anyhow::Result<Box<dyn Answer + Send>> {
         conditions.seed = Some(self.seed);
-        let Self { plan, keep, page, .. } = *self;
+        let Self { plan, keep, is_default, page, .. } = *self;
         let rounds = plan.rounds;
         let file = begin(WHAT, Some(keep.clone()), conditions)?;
-        let results = plan.perform(file, stop, show).map_err(traffic_failed)?.results;
+        let measured = plan.perform(file, stop, show);
+        if measured.is_err() && is_default {
+            remove_without_readings(&keep);
+        }
+        let results = measured.map_err(traffic_failed)?.results;
         let written = report::read(std::slice::from_ref(&keep))?;
         fs::write(&page, shunt_report::to_html(&written)?).map_err(|error| bad_file(&page, error))?;
         Ok(Box::new(Card { results, rounds, files: Some((keep, page)) }))
@@ -237,10 +256,26 @@ mod tests {
             ("--engine tc --engine tc", "--engine tc: given twice"),
             ("--table 4000000000", "at most "),
             ("--keep card.html", "the page would replace the results"),
+            ("--output /dev/null/card.html", "/dev/null/card.html: no such directory"),
             ("--rounds 0", "0 is not in 1.."),
         ] {
             let error = resolve(words).unwrap_err();
             assert!(error.contains(why), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_readings_is_removed_and_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("card.json");
+        for (text, is_left) in [
+            (Results::new(WHAT, shunt_lab::Conditions::default()).to_json().unwrap(), false),
+            (sample::card().json().unwrap(), true),
+            ("{".to_owned(), true),
+        ] {
+            fs::write(&path, text).unwrap();
+            remove_without_readings(&path);
+            assert_eq!(path.exists(), is_left);
         }
     }
 
