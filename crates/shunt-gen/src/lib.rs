@@ -9,6 +9,7 @@ mod range;
 mod rate;
 mod shape;
 mod sizes;
+pub mod tcp;
 
 pub use capture::{Capture, Captured, Pace, Round, Unfit};
 pub use grid::Grid;
