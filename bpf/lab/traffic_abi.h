@@ -15,6 +15,8 @@ enum {
 	ARRIVAL_WINDOW = 256, /* numbers behind the highest one for which arrivals are remembered */
 	LATENCY_SUB_BUCKETS = 64,
 	LATENCY_BUCKETS = 27 * LATENCY_SUB_BUCKETS,
+	SEGMENT_SMALL_BYTES = 128, /* a frame with a bare acknowledgement fits */
+	SEGMENT_BYTES = 2048, /* a frame of an MTU of 1500 fits; both are powers of two */
 	TRAFFIC_CATCH_UP_NS = 200000, /* a sender that was held up for longer does not catch up */
 };
 
@@ -126,6 +128,20 @@ struct captured_frame {
 	__u32 _pad;
 };
 _Static_assert(sizeof(struct captured_frame) == 16, "captured_frame is ABI");
+
+/* A range of ports. Host byte order. */
+struct segments_ports {
+	__u32 first;
+	__u32 count;
+};
+_Static_assert(sizeof(struct segments_ports) == 8, "segments_ports is ABI");
+
+/* The TCP segments to hand over, by their ports as they arrive. */
+struct segments_plan {
+	struct segments_ports source;
+	struct segments_ports destination;
+};
+_Static_assert(sizeof(struct segments_plan) == 16, "segments_plan is ABI");
 
 /* The packets of one flow that arrived. */
 struct arrival {

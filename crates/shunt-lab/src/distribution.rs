@@ -50,6 +50,12 @@ impl Distribution {
         })
     }
 
+    /// The quantile for one of the listed shares; the greatest value if too few values lie above it.
+    pub fn at(&self, share: f64) -> u64 {
+        let quantile = self.quantiles.iter().find(|quantile| quantile.share == share);
+        quantile.map_or(self.max, |quantile| quantile.value)
+    }
+
     /// The distribution of times in ns that the receiver counted.
     pub(crate) fn of_received(times: &traffic::Histogram) -> Option<Self> {
         let (min, max) = times.min_ns.zip(times.max_ns)?;

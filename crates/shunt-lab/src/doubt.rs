@@ -144,6 +144,11 @@ pub enum Doubt {
         /// The difference in percent of the connections established.
         percent: f64,
     },
+    /// The lab itself lost frames that the router had delivered.
+    ReceiverOverrun {
+        /// Number of these frames.
+        frames: u64,
+    },
     /// A doubt of a newer version, which this version cannot name.
     #[serde(other)]
     Unknown,
@@ -203,6 +208,7 @@ impl Doubt {
             | Self::ConntrackDiffers { percent } => percent,
             Self::SentLate { microseconds } => microseconds,
             Self::NotRecorded { frames: count }
+            | Self::ReceiverOverrun { frames: count }
             | Self::BeyondWindow { packets: count }
             | Self::ConnectionsFailed { connections: count } => count as f64,
             Self::GeneratorBound
@@ -318,6 +324,12 @@ impl fmt::Display for Doubt {
             Self::ConnectionsFailed { connections } => write!(f, "{connections} connections failed"),
             Self::ConntrackDiffers { percent } => {
                 write!(f, "conntrack counted {percent:.1} % more or fewer connections than were established")
+            }
+            Self::ReceiverOverrun { frames } => {
+                write!(
+                    f,
+                    "the lab could not read {frames} frames in time: they count as arrived, and were repeated"
+                )
             }
             Self::Unknown => write!(f, "a doubt of a newer version of Shunt"),
         }

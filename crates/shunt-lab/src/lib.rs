@@ -28,6 +28,7 @@ pub mod search;
 mod spread;
 pub mod statistics;
 pub mod sweep;
+pub mod tcp;
 pub mod throughput;
 pub mod traffic;
 mod turns;

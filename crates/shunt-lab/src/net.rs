@@ -4,6 +4,7 @@
 //! `try_` return errors; the others are for tests and demos and panic with the failed command and its output.
 
 mod borrowed;
+mod frame_socket;
 mod host;
 mod netns;
 mod process;
@@ -13,10 +14,11 @@ mod topology;
 mod wait;
 
 pub use borrowed::Borrowed;
+pub(crate) use frame_socket::FrameSocket;
 pub use netns::{NetNs, delete_namespaces_of_this_process};
 pub use process::{Process, is_ignored, reset_ignored_signals_in_children};
 pub use segment::Segment;
-pub(crate) use tap::link_address;
+use tap::link_address;
 pub use tap::{Frame, Tap};
 pub use topology::{Host, Topology};
 pub use wait::{wait_for, wait_until};

@@ -23,6 +23,7 @@ pub use replay::Replay;
 pub(crate) use ruleset::{masquerade, track};
 pub use sender::{SendMethod, SendMethodChoice};
 pub use session::{Session, session};
+pub(crate) use station::Station;
 pub use testbed::{Nics, Testbed};
 pub use variant::Variant;
 pub(crate) use vlan::vlan_lacking;
@@ -231,7 +232,7 @@ impl From<shunt_traffic::Error> for Error {
 
 impl Error {
     /// The error of attaching an XDP program to a device.
-    fn attaching(device: &str, error: &shunt_traffic::Error) -> Self {
+    pub(crate) fn attaching(device: &str, error: &shunt_traffic::Error) -> Self {
         match error.raw_os_error() {
             Some(nix::libc::EBUSY | nix::libc::EEXIST) => Self::Busy(format!(
                 "{device}: another XDP program is attached; stop its owner, or type `ip link set {device} xdp off`"

@@ -1,5 +1,6 @@
-//! The lab's BPF programs (`bpf/lab`): a generator of live XDP frames, a receiver that accounts for each packet, a sink
-//! that only counts, a host that answers, and the bare redirect that Shunt is compared with.
+//! The lab's BPF programs (`bpf/lab`): a generator of live XDP frames, a receiver that accounts for each packet, one
+//! that hands TCP segments to user space, a sink that only counts, a host that answers, and the bare redirect that
+//! Shunt is compared with.
 //!
 //! Time stamps that NICs take by their own clocks (`hardware_stamps.rs`).
 //!
@@ -18,6 +19,7 @@ mod hooks;
 mod host;
 pub mod objects;
 mod receiver;
+mod segments;
 mod sink;
 mod tagger;
 pub mod tap;
@@ -29,6 +31,7 @@ pub use hardware_stamps::{HardwareStamps, StampedPackets, StampsError};
 pub use hooks::{BareTcRedirect, Hooks};
 pub use host::{FrameMaker, Replayer};
 pub use receiver::{CaptureBuffer, Histogram, Mode, Received, Receiver, Selection};
+pub use segments::{SegmentPorts, SegmentReceiver, SegmentRing};
 pub use shunt_bpf::schedule;
 pub use sink::{BareRedirect, Count, LookupRedirect, Reflector, Sink};
 pub use tagger::Tagger;

@@ -21,5 +21,6 @@ mod receiver;
 mod sizes;
 mod sweep;
 mod tags;
+mod tcp;
 mod trace;
 mod variants;

@@ -25,7 +25,8 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) slot: Slot,
-    opened: Duration,
+    /// When the first SYN was sent.
+    pub(super) opened: Duration,
     is_established: bool,
     /// Number of complete exchanges.
     exchanges: u32,

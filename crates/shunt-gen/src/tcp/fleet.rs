@@ -114,6 +114,12 @@ impl Fleet {
         Duration::from_secs_f64(f64::from(connection) / self.spec.per_second)
     }
 
+    /// Time from the first SYN to the last.
+    pub fn opening(&self) -> Duration {
+        let ends = self.clients.first().zip(self.clients.last());
+        ends.map_or(Duration::ZERO, |(first, last)| last.opened - first.opened)
+    }
+
     /// The counts and times until now.
     pub fn outcome(&self) -> Outcome {
         let mut outcome = self.outcome.clone();

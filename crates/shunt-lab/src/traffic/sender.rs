@@ -1,17 +1,11 @@
 //! The ways of sending: live XDP frames, or a packet socket.
 
 use super::Error;
-use crate::net::link_address;
-use nix::{
-    errno::Errno,
-    libc, setsockopt_impl, sockopt_impl,
-    sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType},
-};
+use crate::net::FrameSocket;
 use serde::{Deserialize, Serialize};
 use shunt_gen::{Capture, Round, Schedule, Traffic};
 use shunt_traffic::{FrameMaker, Generator, Replayer, TrafficEnds, TrafficState, now_ns, takes_frames};
 use std::{
-    os::fd::{AsRawFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -19,11 +13,6 @@ use std::{
     thread,
     time::Duration,
 };
-
-sockopt_impl!(
-    /// Packets bypass the qdisc.
-    QdiscBypass, SetOnly, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, bool
-);
 
 /// The sender wakes this long before something is due, because starting and ending a generator takes long. The sender
 /// does not sleep at all for something that is due within twice this time.
@@ -61,7 +50,7 @@ pub(super) enum Sender {
 /// A socket on one device, and the frames to send.
 pub(super) struct Sending {
     frames: Due,
-    socket: OwnedFd,
+    socket: FrameSocket,
 }
 
 /// The packets to send.
@@ -115,8 +104,8 @@ impl Sender {
                 Err(_) => {}
             }
         }
-        let socket =
-            open(ifname).map_err(|e| Error::Machine(format!("{ifname}: cannot open a raw socket: {e}")))?;
+        let socket = FrameSocket::open(ifname)
+            .map_err(|e| Error::Machine(format!("{ifname}: cannot open a raw socket: {e}")))?;
         Ok(Self::Socket(Box::new(Sending { frames: source.due(), socket })))
     }
 
@@ -232,26 +221,8 @@ impl Sending {
     fn send_due(&mut self) -> Result<(), Error> {
         for _ in 0..BATCH {
             let Some(frame) = self.frames.next(now_ns()) else { return Ok(()) };
-            loop {
-                match socket::send(self.socket.as_raw_fd(), frame, MsgFlags::empty()) {
-                    Ok(_) => break,
-                    Err(Errno::EINTR | Errno::ENOBUFS | Errno::EAGAIN) => {
-                        thread::yield_now();
-                    }
-                    Err(e) => return Err(Error::Machine(format!("sending {} bytes: {e}", frame.len()))),
-                }
-            }
+            self.socket.send(frame)?;
         }
         Ok(())
     }
-}
-
-fn open(ifname: &str) -> Result<OwnedFd, Errno> {
-    // A socket without a protocol receives nothing.
-    let socket =
-        socket::socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None::<SockProtocol>)?;
-    socket::bind(socket.as_raw_fd(), &link_address(ifname)?)?;
-    // Not every device supports this; otherwise packets pass the qdisc.
-    let _ = socket::setsockopt(&socket, QdiscBypass, &true);
-    Ok(socket)
 }

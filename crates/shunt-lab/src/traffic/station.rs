@@ -12,16 +12,16 @@ use std::{
 
 /// A device that sends and receives.
 #[derive(Debug, Clone)]
-pub(super) struct Station<'n> {
-    pub(super) ns: Option<&'n NetNs>,
-    pub(super) ifname: String,
-    pub(super) ifindex: u32,
-    pub(super) mac: Mac,
-    pub(super) next_hop: Mac,
+pub(crate) struct Station<'n> {
+    pub(crate) ns: Option<&'n NetNs>,
+    pub(crate) ifname: String,
+    pub(crate) ifindex: u32,
+    pub(crate) mac: Mac,
+    pub(crate) next_hop: Mac,
     /// Whether captured frames get the next hop's MAC: the next hop is a router, or was given.
     pub(super) routed: bool,
-    pub(super) v4: Option<Ipv4Addr>,
-    pub(super) v6: Option<Ipv6Addr>,
+    pub(crate) v4: Option<Ipv4Addr>,
+    pub(crate) v6: Option<Ipv6Addr>,
 }
 
 /// The JSON of `ip -json address show`.
@@ -90,7 +90,7 @@ impl<'n> Station<'n> {
     }
 
     /// The device's address of the same family as `ip`.
-    pub(super) fn address_like(&self, ip: IpAddr) -> Result<IpAddr, Error> {
+    pub(crate) fn address_like(&self, ip: IpAddr) -> Result<IpAddr, Error> {
         let own = if ip.is_ipv4() { self.v4.map(IpAddr::V4) } else { self.v6.map(IpAddr::V6) };
         own.ok_or_else(|| {
             let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -101,7 +101,7 @@ impl<'n> Station<'n> {
         })
     }
 
-    pub(super) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+    pub(crate) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         match self.ns {
             Some(ns) => ns.within(work),
             None => work(),

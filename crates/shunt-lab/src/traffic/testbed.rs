@@ -38,7 +38,7 @@ pub struct Nics {
 }
 
 /// The network of a test bed; a network of our own is deleted on drop.
-pub(super) enum Network {
+pub(crate) enum Network {
     Own(Box<Topology>),
     Here(Nics),
 }
@@ -61,7 +61,7 @@ impl Testbed {
         }
     }
 
-    pub(super) fn network(&self, spec: &TrafficSpec) -> Result<Network, Error> {
+    pub(crate) fn network(&self, spec: &TrafficSpec) -> Result<Network, Error> {
         let nics = match self {
             Self::Nics(nics) => return Ok(Network::Here(nics.clone())),
             Self::Own => vlan::topology(spec)?,
@@ -80,7 +80,7 @@ impl Testbed {
 
 impl Network {
     /// The router, if it is one of our own.
-    pub(super) fn router(&self) -> Option<&NetNs> {
+    pub(crate) fn router(&self) -> Option<&NetNs> {
         match self {
             Self::Own(topology) => Some(topology.router()),
             Self::Here(_) => None,
@@ -99,7 +99,7 @@ impl Network {
         }
     }
 
-    pub(super) fn stations(&self, spec: &TrafficSpec) -> Result<(Station<'_>, Station<'_>), Error> {
+    pub(crate) fn stations(&self, spec: &TrafficSpec) -> Result<(Station<'_>, Station<'_>), Error> {
         match self {
             Self::Own(topology) => {
                 Ok((Station::for_host(topology.lan())?, Station::for_host(topology.wan())?))

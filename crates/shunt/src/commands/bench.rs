@@ -9,6 +9,7 @@ mod nat;
 mod ndr;
 mod size;
 mod sweep;
+mod tcp;
 mod testbed;
 mod traffic;
 
@@ -68,6 +69,10 @@ impl Command for BenchArgs {
         shunt bench nat --quick # a masquerading router in a namespace, Linux and each engine
         shunt bench nat --sessions 1k,10k,100k --keep nat.json # as many figures as RFC 9693 has
         shunt bench nat --tx eth1 --rx eth2 --gateway 192.0.2.1 --rx-gateway 198.51.100.1 --empty 'ssh root@192.0.2.1 conntrack -F' # a router between two devices
+        [shunt bench tcp]
+        shunt bench tcp --connections 1000 --engine slow # 1000 connections through a router in a namespace
+        shunt bench tcp --request 200 --response 1k..100k --exchanges 5 --think 100ms --rate 500/s --nat # each engine, with masquerade
+        shunt bench tcp --tx eth1 --rx eth2 --gateway 192.0.2.1 --rx-gateway 198.51.100.1 --keep tcp.json # a router between two devices
         [shunt bench size]
         shunt bench size --size 64,1518 --quick # two frame sizes
         [shunt bench sweep]

@@ -10,6 +10,7 @@ use super::{
     ndr::{NdrArgs, NdrBench},
     size::{SizeArgs, SizeBench},
     sweep::{SweepArgs, SweepBench},
+    tcp::{TcpArgs, TcpBench},
 };
 use crate::commands::measure::Measurement;
 use clap::{Parser, Subcommand};
@@ -45,6 +46,16 @@ pub(crate) enum MeasureCommand {
     /// With the router in a namespace, connections do not time out, and conntrack's count is compared with what was
     /// established.
     Nat(NatArgs),
+    /// Open TCP connections through a router, exchange requests and responses on them, and close them: completed and
+    /// failed connections, lost and repeated segments, and the times of handshakes and exchanges.
+    ///
+    /// Both ends are Shunt's own: clients at the first port, servers at the second. They send SYN, data with right
+    /// sequence and acknowledgement numbers and windows, and FIN, repeat lost segments as TCP does, and check each byte
+    /// that arrives. A connection is complete if all of its bytes arrived and both ends were closed; failed ones are
+    /// counted by cause: refused, reset, not answered, no longer acknowledged, wrong bytes. A SYN is repeated after
+    /// 250 ms, then after twice that time. With the router in a namespace, conntrack checks windows, the firewall drops
+    /// packets that it finds invalid, and the report has conntrack's counts.
+    Tcp(TcpArgs),
     /// Measure the forwarding rate at maximum offered load (MRR) for each frame size, and how much the size matters.
     ///
     /// The generator sends as fast as it can, or as fast as the line carries; frames that arrive are counted. All sizes
@@ -101,6 +112,7 @@ impl MeasureCommand {
             Self::Card(card) => Box::new(CardBench::resolve(card)?),
             Self::Ndr(ndr) => Box::new(NdrBench::resolve(ndr)?),
             Self::Nat(nat) => Box::new(NatBench::resolve(nat)?),
+            Self::Tcp(tcp) => Box::new(TcpBench::resolve(tcp)?),
             Self::Size(size) => Box::new(SizeBench::resolve(size)?),
             Self::Sweep(sweep) => Box::new(SweepBench::resolve(sweep)?),
             Self::Matrix(matrix) => Box::new(MatrixBench(GoodputBench::resolve_matrix(matrix)?)),

@@ -81,6 +81,11 @@ impl TestbedArgs {
         self.gateway.is_some() && self.rx_gateway.is_some()
     }
 
+    /// Whether the router has an address on at least one link.
+    pub(super) fn has_one_gateway(&self) -> bool {
+        self.gateway.is_some() || self.rx_gateway.is_some()
+    }
+
     /// The agent on the DUT, connected; none if the options name none.
     pub(super) fn dut(&self) -> Result<Option<Dut>, Failure> {
         connect_dut(self.dut_agent.as_deref(), self.dut_token_file.as_deref())

@@ -6,7 +6,7 @@ use super::{
     },
     latency,
     measurement::BenchParser,
-    nat, size, sweep,
+    nat, size, sweep, tcp,
 };
 use crate::{
     commands::measure::MeasureContext,
@@ -51,6 +51,8 @@ fn answers_match_their_golden_files() {
         ("card/golden/bench-card.txt", &card::sample::card(), TEXT),
         ("nat/golden/bench-nat.txt", &nat::sample::nat(), TEXT),
         ("nat/golden/bench-nat.json", &nat::sample::nat(), JSON),
+        ("tcp/golden/bench-tcp.txt", &tcp::sample::tcp(), TEXT),
+        ("tcp/golden/bench-tcp.json", &tcp::sample::tcp(), JSON),
         ("size/golden/bench-size.txt", &size::sample::sizes(), TEXT),
         ("size/golden/bench-size.json", &size::sample::sizes(), JSON),
         ("latency/golden/bench-latency.txt", &latency::sample::latency(), TEXT),
@@ -69,6 +71,7 @@ fn every_measurement_prints_a_file_of_results() {
         &simulated(),
         &card::sample::card(),
         &nat::sample::nat(),
+        &tcp::sample::tcp(),
         &size::sample::sizes(),
         &sweep::sample::sweep(),
         &Matrix(matrix),

@@ -50,7 +50,7 @@ pub(crate) struct GenArgs {
     /// Use IPv6, if neither --src nor --dst is given.
     #[arg(short = '6', long, help_heading = "Packets")]
     ipv6: bool,
-    /// Send TCP segments of seemingly established connections instead of UDP.
+    /// Send TCP segments instead of UDP, all with the same sequence number. `shunt bench tcp` opens connections.
     #[arg(long, help_heading = "Packets")]
     tcp: bool,
     /// A VLAN tag; give it twice for QinQ, outermost first.
