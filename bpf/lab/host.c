@@ -49,5 +49,5 @@ void shunt_host_arrival_note(struct arrival *arrival, __u32 label, __u32 number,
 
 __u32 shunt_host_latency_bucket(__u32 ns)
 {
-	return latency_bucket(ns);
+	return latency_bucket(ns, latency_shift(ns));
 }

@@ -21,20 +21,31 @@ static __always_inline void traffic_put(void *at, __u16 value)
 	*(__be16 *)at = shunt_htons(value);
 }
 
-/* Writes a 32-bit number in halves, since frames are aligned to 16 bits only. */
+/* Writes a 32-bit number. Frames are aligned to 16 bits only, which not every CPU accepts. */
+#ifdef SHUNT_UNALIGNED
+static __always_inline void traffic_put32(void *at, __u32 value)
+{
+	*(__u32 *)at = __builtin_bswap32(value);
+}
+#else
 static __always_inline void traffic_put32(void *at, __u32 value)
 {
 	traffic_put(at, value >> 16);
 	traffic_put(at + 2, value);
 }
+#endif
 
-static __always_inline __u32 traffic_sum32(__u32 value)
+/* Two 16-bit numbers, as they lie behind each other. */
+static __always_inline __u32 traffic_pair(__u16 first, __u16 second)
 {
-	return (value >> 16) + (value & 0xffff);
+	return (__u32)first << 16 | second;
 }
 
-static __always_inline __u16 traffic_checksum(__u32 sum)
+/* The checksum for a sum of 16-bit words, or of 32-bit numbers: 2^16 is 1 in ones' complement. */
+static __always_inline __u16 traffic_checksum(__u64 sum)
 {
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return ~sum;
@@ -142,51 +153,52 @@ static __always_inline int traffic_write(void *frame, void *end, volatile const 
 					 __u32 id, struct traffic_ends between, __u32 flow, __u32 label, __u32 number,
 					 __u32 now)
 {
-	void *l3 = frame + plan->l3_at;
-	void *l4 = frame + plan->l4_at;
-	void *stamp = frame + plan->header_bytes;
-	__u32 stream = label << 24 | flow, l4_bytes = bytes - plan->l4_at;
-	__u32 ends = traffic_sum32(between.src) + traffic_sum32(between.dst), sum = plan->l4_sum;
+	__u32 l3_at = plan->l3_at, l4_at = plan->l4_at, header_bytes = plan->header_bytes;
+	__u32 stamp_bytes = plan->stamped ? TRAFFIC_STAMP_BYTES : 0, stream = label << 24 | flow;
+	__u32 l3_bytes = bytes - l3_at, l4_bytes = bytes - l4_at, ports = traffic_pair(between.sport, between.dport);
+	__u64 ends = (__u64)between.src + between.dst, sum = plan->l4_sum;
+	void *l3 = frame + l3_at, *l4 = frame + l4_at, *stamp = frame + header_bytes;
+	__u32 udp = plan->l4_proto == IPPROTO_UDP, whole_bytes = 0;
+	__u16 check;
 
-	if (stamp + (plan->stamped ? TRAFFIC_STAMP_BYTES : 0) > end)
+	if (stamp + stamp_bytes > end)
 		return 0;
+#ifdef SHUNT_UNALIGNED
+	whole_bytes = header_bytes & ~7;
 #pragma unroll
-	for (int i = 0; i < TRAFFIC_HEADERS_MAX; i += 2) {
-		if (i < plan->header_bytes)
+	for (__u32 i = 0; i < TRAFFIC_HEADERS_MAX; i += 8) {
+		if (i < whole_bytes)
+			*(__u64 *)(frame + i) = *(volatile const __u64 *)(plan->headers + i);
+	}
+#endif
+#pragma unroll
+	for (__u32 i = 0; i < TRAFFIC_HEADERS_MAX; i += 2) {
+		if (i >= whole_bytes && i < header_bytes)
 			*(__u16 *)(frame + i) = *(volatile const __u16 *)(plan->headers + i);
 	}
 	if (plan->family == 4) {
-		traffic_put(l3 + 2, bytes - plan->l3_at);
-		traffic_put(l3 + 4, id);
+		traffic_put32(l3 + 2, traffic_pair(l3_bytes, id));
 		traffic_put32(l3 + 12, between.src);
 		traffic_put32(l3 + 16, between.dst);
-		traffic_put(l3 + 10, traffic_checksum(plan->ip_sum + ends + (bytes - plan->l3_at) + (id & 0xffff)));
+		traffic_put(l3 + 10, traffic_checksum(plan->ip_sum + ends + traffic_pair(l3_bytes, id)));
 	} else {
 		traffic_put(l3 + 4, l4_bytes);
 		traffic_put32(l3 + 20, between.src);
 		traffic_put32(l3 + 36, between.dst);
 	}
-	traffic_put(l4, between.sport);
-	traffic_put(l4 + 2, between.dport);
-	if (plan->l4_proto == IPPROTO_UDP)
-		traffic_put(l4 + 4, l4_bytes);
-	if (plan->stamped) {
+	traffic_put32(l4, ports);
+	if (stamp_bytes) {
 		traffic_put32(stamp, stream);
 		traffic_put32(stamp + 4, number);
 		traffic_put32(stamp + 8, now);
-		sum += traffic_sum32(stream) + traffic_sum32(number) + traffic_sum32(now);
+		sum += (__u64)stream + number + now;
 	}
-	if (plan->l4_sum) {
-		__u16 check;
-
-		sum += ends + between.sport + between.dport + l4_bytes;
-		if (plan->l4_proto == IPPROTO_UDP)
-			sum += l4_bytes;
-		check = traffic_checksum(sum);
-		if (plan->l4_proto == IPPROTO_UDP)
-			traffic_put(l4 + 6, check ? check : 0xffff);
-		else
-			traffic_put(l4 + 16, check);
+	sum += ends + ports + l4_bytes;
+	if (udp) {
+		check = traffic_checksum(sum + l4_bytes);
+		traffic_put32(l4 + 4, traffic_pair(l4_bytes, plan->l4_sum ? check ?: 0xffff : 0));
+	} else if (plan->l4_sum) {
+		traffic_put(l4 + 16, traffic_checksum(sum));
 	}
 	return 1;
 }
@@ -366,6 +378,11 @@ static __always_inline void arrival_note(struct arrival *a, __u32 label, __u32 n
 	}
 	a->transit_ns = transit_ns;
 	ahead = number - a->next;
+	/* The usual case: the window is full, and stays full. */
+	if (!ahead && (a->seen[0] & a->seen[1] & a->seen[2] & a->seen[3]) == ~0ULL) {
+		a->next = number + 1;
+		return;
+	}
 	if (ahead >= 0) {
 		arrival_advance(a->seen, ahead < ARRIVAL_WINDOW ? ahead + 1 : ARRIVAL_WINDOW);
 		a->seen[0] |= 1;
@@ -390,8 +407,8 @@ static __always_inline void arrival_note(struct arrival *a, __u32 label, __u32 n
 		a->displaced_max = behind;
 }
 
-/* The histogram bucket of a latency: exact below 64 ns, then 64 buckets per power of two. */
-static __always_inline __u32 latency_bucket(__u32 ns)
+/* How far to shift a time so that seven bits are left; 0 for a time of fewer bits. */
+static __always_inline __u32 latency_shift(__u32 ns)
 {
 	__u32 shift = 0;
 
@@ -402,7 +419,13 @@ static __always_inline __u32 latency_bucket(__u32 ns)
 			shift += step;
 		}
 	}
-	return shift * LATENCY_SUB_BUCKETS + ns;
+	return shift;
+}
+
+/* The histogram bucket of a time with this shift: exact below 128 ns, then 64 buckets per power of two. */
+static __always_inline __u32 latency_bucket(__u32 ns, __u32 shift)
+{
+	return shift * LATENCY_SUB_BUCKETS + (ns >> shift);
 }
 
 #endif

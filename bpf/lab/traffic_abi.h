@@ -164,9 +164,10 @@ _Static_assert(sizeof(struct arrival) == 88, "arrival is ABI");
 struct times {
 	__u64 ns_min; /* plus one; 0: empty */
 	__u64 ns_max;
+	__u64 shift; /* of the last time, by which its bucket was found */
 	__u64 counts[LATENCY_BUCKETS];
 };
-_Static_assert(sizeof(struct times) == 16 + 8 * LATENCY_BUCKETS, "times is ABI");
+_Static_assert(sizeof(struct times) == 24 + 8 * LATENCY_BUCKETS, "times is ABI");
 
 /* The packets that one CPU received. */
 struct received {
@@ -174,9 +175,11 @@ struct received {
 	__u64 bytes; /* without FCS */
 	__u64 others; /* packets of other origin, passed on */
 	__u64 last_ns;
+	__u64 clock_ns; /* the last reading of the clock */
+	__u64 clock_uses; /* frames that may still take that reading as their time */
 	struct times latency;
 	struct times jitter; /* RFC 3550, after each packet of a flow but its first */
 };
-_Static_assert(sizeof(struct received) == 64 + 16 * LATENCY_BUCKETS, "received is ABI");
+_Static_assert(sizeof(struct received) == 96 + 16 * LATENCY_BUCKETS, "received is ABI");
 
 #endif

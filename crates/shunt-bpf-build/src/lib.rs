@@ -73,6 +73,10 @@ pub fn compile(source: &str, name: &str, options: &[&str]) {
     let object = out_dir().join(format!("{name}.o"));
     let mut command = clang(&bpf);
     command.args(["-Wall", "-Wextra", "-Werror"]).args(options);
+    // CPUs that read and write words at any address; the verifier knows which they are.
+    if env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| matches!(arch.as_str(), "x86_64" | "aarch64")) {
+        command.arg("-DSHUNT_UNALIGNED");
+    }
     command.arg("-c").arg(bpf.join(source)).arg("-o").arg(&object);
     let status = command.status().unwrap_or_else(|e| {
         panic!("{}: {e}; install clang, or name it in CLANG", command.get_program().to_string_lossy())

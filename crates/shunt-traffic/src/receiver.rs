@@ -5,7 +5,7 @@ use crate::{
     abi::{self, LATENCY_BUCKETS, ReceivePlan, latency_bounds},
     host, libbpf_error, load, map, missing, open, set_entries, set_rodata,
 };
-use libbpf_rs::{MapCore, MapFlags, Object, PerfBuffer, PerfBufferBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, PerfBuffer, PerfBufferBuilder, ProgramMut, ProgramType};
 use shunt_bpf::{
     abi::Plain,
     attach::{self, Hook},
@@ -20,6 +20,10 @@ use std::{
 
 /// Pages of the capture buffer per CPU: 16 MiB, which holds about ten thousand frames.
 const CAPTURE_PAGES: usize = 4096;
+/// The programs of the receiver, and the tracepoint of the second one.
+const RECEIVE: &str = "shunt_receive";
+const POLL_ENDED: &str = "shunt_poll_ended";
+const POLL: &str = "napi_poll";
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 
@@ -30,6 +34,8 @@ pub struct Receiver {
     mode: Mode,
     flows: u32,
     label: u32,
+    /// Says when a poll has ended; None if each frame reads the clock.
+    polls: Option<Link>,
 }
 
 /// The packets to account for.
@@ -126,6 +132,11 @@ impl Receiver {
         set_rodata(&mut open, plan.bytes());
         set_entries(&mut open, "arrivals", flows)?;
         set_entries(&mut open, "kinds", kinds.len().max(1) as u32)?;
+        if !ProgramType::RawTracepoint.is_supported().unwrap_or(false) {
+            open.progs_mut().filter(|prog| prog.name() == POLL_ENDED).for_each(|mut prog| {
+                prog.set_autoload(false);
+            });
+        }
         let object = load("xdp_receive", open)?;
         for kind in kinds {
             let verdict = if for_linux(kind) { XDP_PASS } else { XDP_DROP };
@@ -133,7 +144,7 @@ impl Receiver {
                 map(&object, "kinds")?.update(&kind.to_ne_bytes(), &verdict.to_ne_bytes(), MapFlags::ANY);
             written.map_err(|e| libbpf_error("xdp_receive: writing the kinds of frames", e))?;
         }
-        let program = || object.progs_mut().next().ok_or_else(|| missing("shunt_receive"));
+        let program = || program(&object, RECEIVE);
         let (attachment, mode) = match attach::link_fd(&program()?, ifindex, Hook::Xdp) {
             Err(e) if e.raw_os_error() == Some(nix::libc::EOPNOTSUPP) => {
                 (attach::link_fd(&program()?, ifindex, Hook::GenericXdp), Mode::Generic)
@@ -145,9 +156,20 @@ impl Receiver {
             cause: cause.into(),
         })?;
         // A label has eight bits, so this value matches nothing.
-        let receiver = Self { object, _attachment: attachment, mode, flows, label: u32::MAX };
+        let receiver = Self { object, _attachment: attachment, mode, flows, label: u32::MAX, polls: None };
         receiver.set_label(u32::MAX)?;
         Ok(receiver)
+    }
+
+    /// Lets frames that the driver got in one poll share a reading of the clock, from the next [`Receiver::expect`] on.
+    /// For drivers that run XDP programs in polls only: all but tun. Where the kernel has no tracepoint of polls, each
+    /// frame reads the clock, as before.
+    pub fn share_clock(&mut self) {
+        if self.mode == Mode::Native {
+            let attached = program(&self.object, POLL_ENDED)
+                .and_then(|program| program.attach_raw_tracepoint(POLL).map_err(|e| libbpf_error(POLL, e)));
+            self.polls = attached.ok();
+        }
     }
 
     /// The XDP mode.
@@ -172,8 +194,10 @@ impl Receiver {
     }
 
     fn set_label(&self, label: u32) -> Result<(), Error> {
+        let polled = u32::from(self.polls.is_some());
+        let state = [label, polled].map(u32::to_ne_bytes);
         let written =
-            map(&self.object, ".bss")?.update(&0u32.to_ne_bytes(), &label.to_ne_bytes(), MapFlags::ANY);
+            map(&self.object, ".bss")?.update(&0u32.to_ne_bytes(), state.as_flattened(), MapFlags::ANY);
         written.map_err(|e| libbpf_error("xdp_receive: writing the label", e))
     }
 
@@ -284,6 +308,10 @@ impl fmt::Debug for CaptureBuffer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CaptureBuffer").finish_non_exhaustive()
     }
+}
+
+fn program<'o>(object: &'o Object, name: &str) -> Result<ProgramMut<'o>, Error> {
+    object.progs_mut().find(|program| program.name() == name).ok_or_else(|| missing(name))
 }
 
 /// Whether Linux needs frames of this kind, too: ARP, and ICMPv6 neighbour and router discovery.

@@ -73,6 +73,27 @@ fn loss_copies_and_order_are_told_apart() {
     assert_eq!(counted, 13);
 }
 
+/// Frames of one poll share a reading of the clock; the second frame here must not take the time of the first.
+#[test]
+fn frames_that_come_one_by_one_have_times_of_their_own() {
+    if !require_root() {
+        return;
+    }
+    let mut wire = wire(1);
+    wire.receiver.share_clock();
+    wire.receiver.expect(LABEL + 1).unwrap();
+    let frames = frames(&traffic(shape("64")), 3, LABEL + 1);
+    let made = now_ns();
+    send(&wire, &frames, &[0, 1]);
+    let first = wire.receiver.received().unwrap().latency.max_ns;
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    let sent = now_ns();
+    wire.tap.send_bytes(&frames[2]);
+    wait_until("the last packet has arrived", || wire.receiver.packets().unwrap() == 3);
+    let last = wire.receiver.received().unwrap().latency.max_ns;
+    assert!(last >= Some(sent - made) && first < last, "{first:?}, {last:?}, {} ns apart", sent - made);
+}
+
 #[test]
 fn packets_of_other_senders_go_to_the_stack() {
     if !require_root() {

@@ -20,8 +20,8 @@ const AWAKE_LIVE_NS: u64 = 100_000_000;
 const AWAKE_SOCKET_NS: u64 = 100_000;
 /// Longest sleep, after which the sender checks whether it should stop.
 const NAP_NS: u64 = 50_000_000;
-/// Largest number of packets that are passed to the kernel at once.
-const BATCH: u32 = 128;
+/// Largest number of packets that are passed to the kernel at once: the generator's default.
+const BATCH: u32 = 64;
 
 /// A way of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +70,6 @@ pub(super) fn batch(schedule: &Schedule) -> u32 {
     match schedule.pps {
         Some(pps) if pps < 50_000.0 => 1,
         Some(pps) if pps < 500_000.0 => 8,
-        Some(pps) if pps < 1_000_000.0 => 64,
         _ => BATCH,
     }
 }

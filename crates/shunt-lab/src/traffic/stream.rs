@@ -8,6 +8,7 @@ use super::{
     sender::{PacketSource, Sender},
     station::Station,
 };
+use crate::Nic;
 use nix::libc::PACKET_MR_PROMISC;
 use shunt_gen::{Addresses, Round, Schedule, Shape};
 use shunt_traffic::{self as receiver, Arrival, CaptureBuffer, Receiver, Reflector, TrafficEnds, now_ns};
@@ -25,6 +26,8 @@ const DRAIN: Duration = Duration::from_secs(2);
 const QUIET: Duration = Duration::from_millis(300);
 /// The wait ends after this time without a packet if all packets have arrived; duplicates may follow.
 const QUIET_ALL: Duration = Duration::from_millis(20);
+/// The driver that runs XDP programs while a system call writes a frame.
+const TUN: &str = "tun";
 
 pub(super) struct Stream<'n> {
     from: Station<'n>,
@@ -149,9 +152,12 @@ impl<'n> Stream<'n> {
             PacketSource::Captured(capture, _) => receiver::Selection::Kinds(capture),
         };
         // Attach the receiver first: a veth takes live frames only if its peer has a program or GRO.
-        let receiver = to
+        let mut receiver = to
             .within(|| Receiver::attach_for(to.ifindex, &wanted, hand_on))
             .map_err(|error| Error::attaching(&to.ifname, &error))?;
+        if to.within(|| Nic::read(&to.ifname)).driver.is_some_and(|driver| driver != TUN) {
+            receiver.share_clock();
+        }
         let sender = from.within(|| Sender::new(source, &from.ifname, from.ifindex, method))?;
         Ok(Self {
             from: from.clone(),
