@@ -1,27 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* The packet writing and accounting of the lab's programs as functions for user space. */
+#include <stddef.h>
 #include "lab/traffic.h"
 
 /*
  * Writes the packet that is due into `frame`, whose payload must be zero. `ends` has the ends of each flow if the plan
- * says that they are listed. Returns the size of the packet, or 0 if none is due.
+ * says that they are listed, and `steps` is the table of a stepped plan. Returns the size of the packet, or 0 if none is
+ * due.
  */
 __u32 shunt_host_traffic_next(const struct traffic_plan *plan, struct traffic_state *state,
-			      const struct traffic_ends *ends, __u32 *numbers, __u8 *frame, __u32 room, __u64 now)
+			      const struct traffic_steps *steps, const struct traffic_ends *ends, __u32 *numbers,
+			      __u8 *frame, __u32 room, __u64 now)
 {
 	struct traffic_ends between;
 	__u32 bytes, flow;
+	int warm;
 
-	if (!traffic_due(state, now))
+	if (!traffic_due(state, plan->stepped ? steps : NULL, now))
 		return 0;
 	bytes = traffic_size(plan, state);
 	flow = traffic_flow(plan, state);
 	between = plan->listed ? ends[flow] : traffic_ends_of(plan, flow);
-	if (bytes > room || !traffic_write(frame, frame + bytes, plan, bytes, state->sent, between, flow, state->label,
-					   numbers[flow]++, now))
+	warm = plan->stepped && state->warm;
+	if (bytes > room || !traffic_write(frame, frame + bytes, plan, bytes, state->sent, between, flow, warm,
+					   state->label, warm ? 0 : numbers[flow]++, now))
 		return 0;
-	state->bytes += bytes;
+	if (!warm)
+		state->bytes += bytes;
 	return bytes;
+}
+
+__u64 shunt_host_look_at_ns(const struct traffic_state *state, const struct traffic_steps *steps)
+{
+	return traffic_look_at_ns(state, steps);
 }
 
 /*

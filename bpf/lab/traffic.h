@@ -54,15 +54,57 @@ static __always_inline __u16 traffic_checksum(__u64 sum)
 /* Whether all packets of the schedule were sent or left out. */
 static __always_inline int traffic_over(const struct traffic_state *state, __u64 now)
 {
-	return state->sent >= state->limit || state->sent + state->unsent >= state->slots ||
+	return state->sent - state->warm_sent >= state->limit || state->sent + state->unsent >= state->slots ||
 	       (state->end_ns && now >= state->end_ns);
+}
+
+/* Time since the start, in ns / 65536. */
+static __always_inline __u64 traffic_passed(const struct traffic_state *state, __u64 now)
+{
+	return now > state->start_ns ? (now - state->start_ns) << 16 : 0;
+}
+
+static __always_inline const struct traffic_step *traffic_step_at(const struct traffic_steps *steps, __u32 step)
+{
+	return &steps->at[step % TRAFFIC_STEPS_MAX];
+}
+
+/*
+ * Enters the next step once it has begun and all packets of the current one have been sent or left out. The table may
+ * have changed since the last call, except for steps that have begun.
+ */
+static __always_inline void traffic_enter_step(struct traffic_state *state, const struct traffic_steps *steps,
+					       __u64 now)
+{
+	const struct traffic_step *step = traffic_step_at(steps, state->step);
+	__u64 until = step->until;
+
+	if (state->in_burst || (state->interval && state->due < until) || traffic_passed(state, now) < until)
+		return;
+	step = traffic_step_at(steps, state->step + 1);
+	if (!step->until) {
+		state->slots = state->sent + state->unsent;
+		return;
+	}
+	state->step++;
+	state->due = step->from;
+	state->interval = step->interval;
+}
+
+/* Packets of the current step that are due from the next one on. */
+static __always_inline __u64 traffic_left_in_step(const struct traffic_state *state, const struct traffic_steps *steps)
+{
+	__u64 until = traffic_step_at(steps, state->step)->until;
+
+	return state->due < until ? (until - state->due + state->interval - 1) / state->interval : 0;
 }
 
 /*
  * Leaves out packets that are overdue, except as many as may leave in a bunch: a router that loses a part of a larger
  * bunch would seem to lose packets at the offered rate. Leaves out whole bursts.
  */
-static __always_inline void traffic_leave_out(struct traffic_state *state, __u64 late_ns)
+static __always_inline void traffic_leave_out(struct traffic_state *state, const struct traffic_steps *steps,
+					      __u64 late_ns)
 {
 	__u64 bursts = (late_ns << 16) / (state->interval * state->burst), allowed = state->bunch / state->burst;
 	__u64 slots_left = state->slots - state->sent - state->unsent, packets;
@@ -70,16 +112,49 @@ static __always_inline void traffic_leave_out(struct traffic_state *state, __u64
 	if (bursts < allowed)
 		return;
 	packets = (bursts + 1 - allowed) * state->burst;
+	if (steps) {
+		__u64 in_step = traffic_left_in_step(state, steps);
+
+		/* The next step has another rate. */
+		if (packets > in_step)
+			packets = in_step;
+		if (state->due < state->warm_until)
+			state->warm_unsent += packets < slots_left ? packets : slots_left;
+	}
 	state->due += packets * state->interval;
 	state->unsent += packets < slots_left ? packets : slots_left;
 }
 
-/* Whether to send a packet now. If so, counts it as sent. */
-static __always_inline int traffic_due(struct traffic_state *state, __u64 now)
+/* When a sender of several streams must look at this one next; all ones: never again. */
+static __always_inline __u64 traffic_look_at_ns(const struct traffic_state *state, const struct traffic_steps *steps)
 {
-	__u64 due = state->start_ns + (state->due >> 16);
+	const struct traffic_step *step = traffic_step_at(steps, state->step);
 
+	if (traffic_over(state, 0))
+		return ~0ULL;
+	if (state->in_burst)
+		return state->start_ns;
+	/* Unpaced streams take turns, and let paced ones go first. */
+	if (!state->interval)
+		return state->last_ns > state->start_ns ? state->last_ns : state->start_ns + (state->due >> 16);
+	if (state->due < step->until)
+		return state->start_ns + (state->due >> 16);
+	step = traffic_step_at(steps, state->step + 1);
+	return step->until ? state->start_ns + (step->from >> 16) : state->start_ns + (state->due >> 16);
+}
+
+/* Whether to send a packet now. If so, counts it as sent. `steps` is NULL if the schedule has one rate. */
+static __always_inline int traffic_due(struct traffic_state *state, const struct traffic_steps *steps, __u64 now)
+{
+	__u64 due;
+
+	if (steps)
+		traffic_enter_step(state, steps, now);
+	due = state->start_ns + (state->due >> 16);
 	if (traffic_over(state, now))
+		return 0;
+	/* Between two steps. */
+	if (steps && state->interval && !state->in_burst && !traffic_left_in_step(state, steps))
 		return 0;
 	if (!state->in_burst && now < due) {
 		if (now >= state->start_ns)
@@ -90,14 +165,22 @@ static __always_inline int traffic_due(struct traffic_state *state, __u64 now)
 		if (!state->in_burst) {
 			if (now - due > state->late_ns_max)
 				state->late_ns_max = now - due;
-			traffic_leave_out(state, now - due);
+			traffic_leave_out(state, steps, now - due);
 			if (traffic_over(state, now))
 				return 0;
+			if (steps && !traffic_left_in_step(state, steps))
+				return 0;
 		}
+		if (steps)
+			state->warm = state->due < state->warm_until;
 		state->due += state->interval;
 		if (++state->in_burst >= state->burst)
 			state->in_burst = 0;
+	} else if (steps) {
+		state->warm = traffic_passed(state, now) < state->warm_until;
 	}
+	if (steps && state->warm)
+		state->warm_sent++;
 	state->sent++;
 	state->last_ns = now;
 	return 1;
@@ -147,14 +230,16 @@ static __always_inline struct traffic_ends traffic_ends_of(volatile const struct
 
 /*
  * Writes all headers and the stamp, since a recycled frame may have been modified. The payload after the stamp is
- * zero and nobody writes there, so the checksum does not read it. Returns 0 if the frame is too short.
+ * zero and nobody writes there, except for other streams of the same sender where their headers and stamps are, so the checksum does not
+ * read it. Returns 0 if the frame is too short.
  */
 static __always_inline int traffic_write(void *frame, void *end, volatile const struct traffic_plan *plan, __u32 bytes,
-					 __u32 id, struct traffic_ends between, __u32 flow, __u32 label, __u32 number,
-					 __u32 now)
+					 __u32 id, struct traffic_ends between, __u32 flow, int warm, __u32 label,
+					 __u32 number, __u32 now)
 {
 	__u32 l3_at = plan->l3_at, l4_at = plan->l4_at, header_bytes = plan->header_bytes;
-	__u32 stamp_bytes = plan->stamped ? TRAFFIC_STAMP_BYTES : 0, stream = label << 24 | flow;
+	__u32 stamp_bytes = plan->stamped ? TRAFFIC_STAMP_BYTES : 0;
+	__u32 stream = label << 24 | (warm ? TRAFFIC_WARM_UP_FLOW : plan->first_flow + flow);
 	__u32 l3_bytes = bytes - l3_at, l4_bytes = bytes - l4_at, ports = traffic_pair(between.sport, between.dport);
 	__u64 ends = (__u64)between.src + between.dst, sum = plan->l4_sum;
 	void *l3 = frame + l3_at, *l4 = frame + l4_at, *stamp = frame + header_bytes;
@@ -192,6 +277,13 @@ static __always_inline int traffic_write(void *frame, void *end, volatile const 
 		traffic_put32(stamp + 4, number);
 		traffic_put32(stamp + 8, now);
 		sum += (__u64)stream + number + now;
+	}
+	if (plan->mixed) {
+#pragma unroll
+		for (__u32 i = 0; i < TRAFFIC_HEADERS_MAX + TRAFFIC_STAMP_BYTES; i += 2) {
+			if (i >= header_bytes + TRAFFIC_STAMP_BYTES && frame + i + 2 <= end)
+				*(__u16 *)(frame + i) = 0;
+		}
 	}
 	sum += ends + ports + l4_bytes;
 	if (udp) {
@@ -366,7 +458,10 @@ static __always_inline void arrival_note(struct arrival *a, __u32 label, __u32 n
 	__u32 behind;
 
 	if (a->label != label) {
+		__u32 stream = a->stream;
+
 		__builtin_memset(a, 0, sizeof(*a));
+		a->stream = stream;
 		a->label = label;
 		a->next = number;
 	}

@@ -18,6 +18,9 @@ enum {
 	SEGMENT_SMALL_BYTES = 128, /* a frame with a bare acknowledgement fits */
 	SEGMENT_BYTES = 2048, /* a frame of an MTU of 1500 fits; both are powers of two */
 	TRAFFIC_CATCH_UP_NS = 200000, /* a sender that was held up for longer does not catch up */
+	TRAFFIC_STEPS_MAX = 256,
+	TRAFFIC_STREAMS_MAX = 32, /* streams of one sender and of one receiver */
+	TRAFFIC_WARM_UP_FLOW = 0xffffff, /* the flow in the stamp of packets that do not count */
 };
 
 /*
@@ -68,14 +71,37 @@ struct traffic_plan {
 	__u8 stamped; /* packets carry a stamp */
 	__u8 shuffled; /* flows come in pseudo-random order instead of in turn */
 	__u8 listed; /* addresses and ports of each flow come from a list instead of src to dport */
+	__u32 first_flow; /* what the stamp adds to the number of a flow */
+	__u8 stepped; /* the rate follows the table of steps */
+	__u8 mixed; /* one of several streams of a sender */
+	__u8 turn; /* the stream's place among them */
+	__u8 _pad;
 };
-_Static_assert(sizeof(struct traffic_plan) == 292, "traffic_plan is ABI");
+_Static_assert(sizeof(struct traffic_plan) == 300, "traffic_plan is ABI");
+
+/* A part of a schedule with one rate. Times are since the start, in ns / 65536. */
+struct traffic_step {
+	__u64 from; /* the first packet is due then */
+	__u64 until; /* no packet is due from then on; 0: the table ends before this step */
+	__u64 interval; /* between packets; 0: no pacing */
+};
+_Static_assert(sizeof(struct traffic_step) == 24, "traffic_step is ABI");
+
+/* The steps of a schedule, as a ring: the loader may write steps that lie ahead while the sender runs. */
+struct traffic_steps {
+	struct traffic_step at[TRAFFIC_STEPS_MAX];
+};
+
+/* When a sender of several streams must look at each of them next; all ones: never. */
+struct traffic_turns {
+	__u64 look_at_ns[TRAFFIC_STREAMS_MAX];
+};
 
 /* The schedule and the progress. Written by the loader between runs. */
 struct traffic_state {
 	__u64 start_ns;
 	__u64 end_ns; /* send nothing from this time on; 0: no end */
-	__u64 limit; /* send at most this many packets */
+	__u64 limit; /* send at most this many packets that count */
 	__u64 slots; /* number of packets that are due before the end; all ones: no end */
 	__u64 interval; /* between packets, in ns / 65536; 0: no pacing */
 	__u64 due; /* when the next packet is due, since the start, in ns / 65536 */
@@ -93,8 +119,13 @@ struct traffic_state {
 	__u32 size; /* the next size; in a replay, the round */
 	__u32 label; /* 8 bits that tell the packets of one run from others */
 	__u32 bunch; /* most overdue packets that leave at once: a multiple of `burst` */
+	__u64 warm_until; /* packets that are due before do not count; since the start, in ns / 65536 */
+	__u64 warm_sent; /* those of `sent` that do not count */
+	__u64 warm_unsent; /* those of `unsent` that do not count */
+	__u32 step; /* the current step */
+	__u32 warm; /* the packet that was last due does not count */
 };
-_Static_assert(sizeof(struct traffic_state) == 136, "traffic_state is ABI");
+_Static_assert(sizeof(struct traffic_state) == 168, "traffic_state is ABI");
 
 struct replay_plan {
 	__u64 round_ns; /* duration of a round */
@@ -156,7 +187,7 @@ struct arrival {
 	__u32 jitter; /* RFC 3550, in ns / 16 */
 	__u32 label; /* of the packets that are accounted here */
 	struct traffic_ends ends; /* of the first of these packets */
-	__u32 _pad;
+	__u32 stream; /* the element of the totals; written by the loader */
 };
 _Static_assert(sizeof(struct arrival) == 88, "arrival is ABI");
 

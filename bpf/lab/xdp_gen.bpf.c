@@ -30,6 +30,42 @@ struct {
 	__type(value, struct traffic_ends);
 } ends SEC(".maps");
 
+/* The table of a plan that is stepped. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct traffic_steps);
+} steps SEC(".maps");
+
+/* When each stream of a sender must be looked at next: the map of xdp_mix.bpf.c. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct traffic_turns);
+} turns SEC(".maps");
+
+/* Whether to send a packet now, by a schedule in steps. */
+static __always_inline int due_in_step(__u64 now)
+{
+	struct traffic_steps *table;
+	struct traffic_turns *all;
+	__u32 zero = 0;
+	int due;
+
+	table = bpf_map_lookup_elem(&steps, &zero);
+	if (!table)
+		return 0;
+	due = traffic_due(&state, table, now);
+	if (!plan.mixed)
+		return due;
+	all = bpf_map_lookup_elem(&turns, &zero);
+	if (all)
+		all->look_at_ns[plan.turn % TRAFFIC_STREAMS_MAX] = traffic_look_at_ns(&state, table);
+	return due;
+}
+
 SEC("xdp")
 int shunt_gen(struct xdp_md *ctx)
 {
@@ -39,19 +75,21 @@ int shunt_gen(struct xdp_md *ctx)
 	struct traffic_ends between;
 	__u32 *next;
 	__u64 now = state.last_ns;
+	int warm;
 
 	/* Reading the clock is expensive. Skip it for a packet that was due at the last reading. */
 	if (now < state.start_ns + (state.due >> 16) || state.sent % CLOCK_EACH == 0)
 		now = bpf_ktime_get_ns();
-	if (!traffic_due(&state, now))
+	if (!(plan.stepped ? due_in_step(now) : traffic_due(&state, NULL, now)))
 		return XDP_DROP;
+	warm = plan.stepped && state.warm;
 	size = traffic_size(&plan, &state);
-	if (plan.sizes > 1 && bpf_xdp_adjust_tail(ctx, (int)size - (int)bpf_xdp_get_buff_len(ctx)))
+	if ((plan.sizes > 1 || plan.mixed) && bpf_xdp_adjust_tail(ctx, (int)size - (int)bpf_xdp_get_buff_len(ctx)))
 		return XDP_ABORTED;
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	flow = traffic_flow(&plan, &state);
-	if (plan.stamped) {
+	if (plan.stamped && !warm) {
 		next = bpf_map_lookup_elem(&numbers, &flow);
 		if (!next)
 			return XDP_ABORTED;
@@ -65,9 +103,10 @@ int shunt_gen(struct xdp_md *ctx)
 	} else {
 		between = traffic_ends_of(&plan, flow);
 	}
-	if (!traffic_write(data, end, &plan, size, state.sent, between, flow, state.label, number, now))
+	if (!traffic_write(data, end, &plan, size, state.sent, between, flow, warm, state.label, number, now))
 		return XDP_ABORTED;
-	state.bytes += size;
+	if (!warm)
+		state.bytes += size;
 	return bpf_redirect(plan.out_ifindex, 0);
 }
 

@@ -24,7 +24,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 1); /* number of streams; set by the loader */
 	__type(key, __u32);
 	__type(value, struct received);
 } totals SEC(".maps");
@@ -181,6 +181,8 @@ int shunt_receive(struct xdp_md *ctx)
 	if (stamp) {
 		stream = traffic_ntohl(stamp->stream_be);
 		flow = stream & 0xffffff;
+		if (stream >> 24 == expected_label && flow == TRAFFIC_WARM_UP_FLOW)
+			return XDP_DROP;
 		if (stream >> 24 == expected_label && flow < plan.flows)
 			arrival = bpf_map_lookup_elem(&arrivals, &flow);
 	}
@@ -195,6 +197,11 @@ int shunt_receive(struct xdp_md *ctx)
 		now = arrival_time(total);
 	}
 	transit = (__u32)now - sent;
+	if (arrival->stream) {
+		total = bpf_map_lookup_elem(&totals, &arrival->stream);
+		if (!total)
+			return XDP_PASS;
+	}
 	arrival_note(arrival, expected_label, traffic_ntohl(stamp->number_be), transit);
 	add_time(&total->latency, transit);
 	if (arrival->packets == 1)

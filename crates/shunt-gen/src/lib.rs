@@ -10,6 +10,7 @@ mod rate;
 mod shape;
 mod sizes;
 pub mod tcp;
+mod timetable;
 
 pub use capture::{Capture, Captured, Pace, Round, Unfit};
 pub use grid::Grid;
@@ -17,6 +18,7 @@ pub use range::{Addresses, Ports};
 pub use rate::{Rate, Schedule};
 pub use shape::{Field, Shape, Traffic};
 pub use sizes::{FrameSizes, Sizes};
+pub use timetable::{Course, RAMP_STEPS_MAX, Ramp, Step, Timetable};
 
 use std::fmt;
 

@@ -11,7 +11,7 @@ mod twin {
     include!(concat!(env!("OUT_DIR"), "/traffic_abi.rs"));
 }
 
-use shunt_gen::{Capture, Field, Round, Schedule, Traffic};
+use shunt_gen::{Capture, Field, Round, Schedule, Timetable, Traffic};
 use shunt_wire::{Checksum, Packet, Sum, Transport};
 use std::net::{IpAddr, Ipv6Addr};
 pub use twin::*;
@@ -86,6 +86,11 @@ impl TrafficPlan {
             stamped: traffic.stamped.into(),
             shuffled: traffic.shuffled.is_some().into(),
             listed: traffic.listed.into(),
+            first_flow: 0,
+            stepped: 0,
+            mixed: 0,
+            turn: 0,
+            _pad: 0,
         }
     }
 }
@@ -119,6 +124,15 @@ fn template(packet: &Packet) -> Packet {
     }
 }
 
+/// How the packets of a stream are sent, besides the times of its steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pacing {
+    /// Number of packets without an interval between them; at least 1.
+    pub burst: u32,
+    /// Number of packets that count; None for no limit.
+    pub packets: Option<u64>,
+}
+
 /// The state at the start of a schedule. Only the pseudo-random order of flows continues from `before`.
 pub(crate) fn start(schedule: &Schedule, start_ns: u64, label: u8, before: &TrafficState) -> TrafficState {
     // Without pacing, no packet is ever late.
@@ -134,25 +148,49 @@ pub(crate) fn start(schedule: &Schedule, start_ns: u64, label: u8, before: &Traf
         interval: schedule.interval(),
         random: before.random,
         burst: schedule.burst,
-        bunch: bunch(schedule),
+        bunch: bunch(schedule.pps, schedule.burst),
         label: label.into(),
+        ..TrafficState::default()
+    }
+}
+
+/// The state at the start of a schedule in steps. The steps, and not a time, end it.
+pub(crate) fn start_steps(
+    table: &Timetable,
+    pacing: Pacing,
+    start_ns: u64,
+    label: u8,
+    before: &TrafficState,
+) -> TrafficState {
+    let first = table.steps.first();
+    TrafficState {
+        start_ns,
+        limit: pacing.packets.unwrap_or(u64::MAX),
+        slots: u64::MAX,
+        interval: first.map_or(0, |step| step.interval),
+        due: first.map_or(0, |step| step.from),
+        random: before.random,
+        burst: pacing.burst,
+        bunch: bunch(table.most_pps(), pacing.burst),
+        label: label.into(),
+        warm_until: table.warm_until,
         ..TrafficState::default()
     }
 }
 
 /// The number of overdue packets that may leave at once: one burst, or all that are due in the time within which a
 /// sender catches up.
-fn bunch(schedule: &Schedule) -> u32 {
-    let due = schedule.pps.map_or(0.0, |pps| pps * f64::from(TRAFFIC_CATCH_UP_NS) / 1e9);
-    let bursts = (due as u32).min(BUNCH_MAX) / schedule.burst.max(1);
-    bursts.max(1) * schedule.burst
+fn bunch(pps: Option<f64>, burst: u32) -> u32 {
+    let due = pps.map_or(0.0, |pps| pps * f64::from(TRAFFIC_CATCH_UP_NS) / 1e9);
+    let bursts = (due as u32).min(BUNCH_MAX) / burst.max(1);
+    bursts.max(1) * burst
 }
 
 impl TrafficState {
     /// Whether all packets of the schedule were sent or left out.
     pub fn is_over(&self, now_ns: u64) -> bool {
         let ended = self.end_ns > 0 && now_ns >= self.end_ns;
-        ended || self.sent >= self.limit || self.sent + self.unsent >= self.slots
+        ended || self.sent - self.warm_sent >= self.limit || self.sent + self.unsent >= self.slots
     }
 
     /// The state when the sender stops at this time: packets that were due before the end and not sent are left out.
@@ -168,6 +206,15 @@ impl TrafficState {
             self.late_ns_max = self.late_ns_max.max(now_ns - self.start_ns - (self.due >> 16));
             self.unsent += left;
         }
+        self
+    }
+
+    /// The packets that count: without those of a warm-up.
+    #[must_use]
+    pub fn counted(mut self) -> Self {
+        self.sent -= self.warm_sent;
+        self.unsent -= self.warm_unsent;
+        self.start_ns += self.warm_until >> 16;
         self
     }
 

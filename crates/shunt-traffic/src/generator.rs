@@ -3,32 +3,18 @@
 use crate::{
     Error, TrafficState,
     abi::{ReplayFrame, ReplayPlan, TrafficEnds, TrafficPlan, start},
-    libbpf_error, load, map, missing, now_ns, open, set_entries, set_rodata,
+    libbpf_error,
+    live::LiveFrames,
+    load, map, missing, now_ns, open, set_entries, set_rodata,
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
-use nix::sys::{
-    pthread::{pthread_kill, pthread_self},
-    signal::Signal,
-};
 use shunt_bpf::abi::Plain;
 use shunt_gen::{Capture, Round, Schedule, Traffic};
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd},
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
     time::{Duration, Instant},
 };
 
-/// Frames to offer in one call into the kernel: enough for minutes.
-const OFFERED_MAX: u32 = i32::MAX as u32;
-/// How often to check whether a call is over.
-const LOOK_EACH: Duration = Duration::from_millis(1);
-/// The signal that interrupts a call. Its default action is to be ignored.
-const WAKE: Signal = Signal::SIGURG;
 /// Default number of frames that the kernel builds before it passes them on. Frames begin at the same place of a page, so
 /// with more of them, fewer are still in the cache when they come back.
 const BATCH: u32 = 64;
@@ -166,40 +152,12 @@ impl Generator {
 
     /// Offers frames to the program until `over` is true of its state, which is checked once per millisecond.
     ///
-    /// This is a single call into the kernel, since each call ends with an RCU grace period, which takes tens of
-    /// milliseconds and in which nothing is sent. A signal to this thread ends the call.
-    ///
     /// # Errors
     /// If the kernel does not run the program.
     pub fn offer(&self, over: impl Fn(&TrafficState) -> bool + Sync) -> Result<(), Error> {
-        handle_wake_signal()?;
         let bss = MapHandle::try_from(&map(&self.object, ".bss")?)
             .map_err(|e| libbpf_error("xdp_gen: opening the state", e))?;
-        let (sender, ended) = (pthread_self(), AtomicBool::new(false));
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                // Repeat the signal: one that arrives before the call has begun is lost.
-                while !ended.load(Ordering::Acquire) {
-                    if read(&bss).map_or(true, |state| over(&state)) {
-                        // Cannot fail: the sender waits for this thread.
-                        let _ = pthread_kill(sender, WAKE);
-                    }
-                    thread::sleep(LOOK_EACH);
-                }
-            });
-            let offered = loop {
-                match read(&bss) {
-                    Ok(state) if over(&state) => break Ok(()),
-                    Err(e) => break Err(e),
-                    Ok(_) => {}
-                }
-                if let Err(e) = self.turn(OFFERED_MAX) {
-                    break Err(e);
-                }
-            };
-            ended.store(true, Ordering::Release);
-            offered
-        })
+        self.frames()?.offer(|| Ok(over(&read(&bss)?)))
     }
 
     fn unpaced(&self, limit: u64) -> Result<(), Error> {
@@ -214,46 +172,18 @@ impl Generator {
     /// # Errors
     /// If the kernel does not run the program.
     pub fn turn(&self, frames: u32) -> Result<(), Error> {
-        let program = self.object.progs().next().ok_or_else(|| missing("shunt_gen"))?;
-        let mut options = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
-            data_in: self.frame.as_ptr().cast(),
-            data_size_in: self.frame.len() as u32,
-            repeat: frames as i32,
-            flags: libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES,
-            batch_size: self.batch,
-            ..Default::default()
-        };
-        // SAFETY: the descriptor is open as long as the object exists, `data_in` has `data_size_in` bytes, there is no
-        // output, and libbpf reads at most `sz` bytes of the options.
-        let err = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_fd().as_raw_fd(), &mut options) };
-        if err == 0 || err == -nix::libc::EINTR {
-            return Ok(());
-        }
-        let cause = io::Error::from_raw_os_error(-err);
-        Err(Error {
-            doing: format!("sending live frames of {} bytes", self.frame.len()),
-            cause: cause.into(),
-        })
+        self.frames()?.turn(frames)
+    }
+
+    fn frames(&self) -> Result<LiveFrames<'_>, Error> {
+        LiveFrames::of(&self.object, &self.frame, self.batch)
     }
 }
 
-fn read(bss: &impl MapCore) -> Result<TrafficState, Error> {
+pub(crate) fn read(bss: &impl MapCore) -> Result<TrafficState, Error> {
     let value = bss.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     let value = value.map_err(|e| libbpf_error("xdp_gen: reading the state", e))?;
     value.and_then(|bytes| TrafficState::from_bytes(&bytes)).ok_or_else(|| missing("state"))
-}
-
-/// Installs a handler for the signal that does nothing, so that the signal interrupts a call into the kernel.
-fn handle_wake_signal() -> Result<(), Error> {
-    static HANDLED: OnceLock<io::Result<()>> = OnceLock::new();
-    let handled = HANDLED.get_or_init(|| {
-        signal_hook::flag::register(WAKE as i32, Arc::new(AtomicBool::new(false))).map(|_| ())
-    });
-    handled
-        .as_ref()
-        .map_err(|e| Error { doing: format!("handling {WAKE}"), cause: io::Error::from(e.kind()).into() })?;
-    Ok(())
 }
 
 /// Whether a device accepts frames that XDP redirects to it. A driver that does not drops them silently. Returns true

@@ -4,9 +4,10 @@
 use crate::Arrival;
 use crate::{
     TrafficState,
-    abi::{ReplayPlan, TrafficEnds, TrafficPlan, start},
+    abi::{Pacing, ReplayPlan, TrafficEnds, TrafficPlan, TrafficSteps, start, start_steps},
+    steps::StepRing,
 };
-use shunt_gen::{Capture, Round, Schedule, Traffic};
+use shunt_gen::{Capture, Round, Schedule, Step, Timetable, Traffic};
 use std::{collections::BTreeSet, sync::Arc};
 
 // SAFETY: the declarations are those of bpf/core/host.c.
@@ -14,12 +15,14 @@ unsafe extern "C" {
     fn shunt_host_traffic_next(
         plan: *const TrafficPlan,
         state: *mut TrafficState,
+        steps: *const TrafficSteps,
         ends: *const TrafficEnds,
         numbers: *mut u32,
         frame: *mut u8,
         room: u32,
         now: u64,
     ) -> u32;
+    fn shunt_host_look_at_ns(state: *const TrafficState, steps: *const TrafficSteps) -> u64;
     fn shunt_host_replay_next(
         plan: *const ReplayPlan,
         state: *mut TrafficState,
@@ -42,6 +45,8 @@ pub struct FrameMaker {
     /// The end of each flow; empty if the ends are not listed.
     ends: Vec<TrafficEnds>,
     numbers: Vec<u32>,
+    /// The steps of a stream whose rate changes.
+    steps: Option<StepRing>,
     frame: Vec<u8>,
 }
 
@@ -54,13 +59,48 @@ impl FrameMaker {
             state: TrafficState { random, burst: 1, ..TrafficState::default() },
             ends: vec![TrafficEnds::default(); if traffic.listed { traffic.flows as usize } else { 0 }],
             numbers: vec![0; traffic.flows as usize],
+            steps: None,
             frame: vec![0; (traffic.sizes.largest() - 4) as usize],
         }
+    }
+
+    /// Makes packets of one of several streams; its flows have numbers from `first_flow` on.
+    pub fn stream(traffic: &Traffic, first_flow: u32) -> Self {
+        let mut maker = Self::new(traffic);
+        (maker.plan.first_flow, maker.plan.stepped) = (first_flow, 1);
+        maker
     }
 
     /// As [`crate::Generator::schedule`].
     pub fn schedule(&mut self, schedule: &Schedule, start_ns: u64, label: u8) {
         self.state = start(schedule, start_ns, label, &self.state);
+    }
+
+    /// As [`crate::MixedStream::start`].
+    pub fn start(&mut self, table: &Timetable, pacing: Pacing, start_ns: u64, label: u8) {
+        self.steps = Some(StepRing::new(&table.steps));
+        self.state = start_steps(table, pacing, start_ns, label, &self.state);
+    }
+
+    /// As [`crate::MixedStream::change`].
+    pub fn change(&mut self, at: u64, steps: &[Step]) -> bool {
+        let step = self.state.step;
+        self.steps.as_mut().is_some_and(|ring| match ring.splice(step, at, steps) {
+            Some(splice) => {
+                ring.set_until(splice);
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// When the next packet is due; `u64::MAX` if there is none.
+    pub fn look_at_ns(&self) -> u64 {
+        match &self.steps {
+            // SAFETY: both structures are read only.
+            Some(ring) => unsafe { shunt_host_look_at_ns(&raw const self.state, ring.table()) },
+            None => u64::MAX,
+        }
     }
 
     /// Sets the ends of the first flows of traffic whose ends are listed; those beyond the flows are ignored.
@@ -75,12 +115,17 @@ impl FrameMaker {
 
     /// The packet that is due. None if no packet is due.
     pub fn next(&mut self, now_ns: u64) -> Option<&[u8]> {
+        let steps = self.steps.as_ref().map_or(std::ptr::null(), |ring| &raw const *ring.table());
+        if self.plan.stepped != 0 && steps.is_null() {
+            return None;
+        }
         // SAFETY: `numbers` has an element for each flow of the plan, as `ends` has if the plan says that ends are
-        // listed, `frame` has `room` bytes, and nothing else is written but the state.
+        // listed, `steps` is a table if the plan is stepped, `frame` has `room` bytes, and nothing else is written but the state.
         let bytes = unsafe {
             shunt_host_traffic_next(
                 &raw const self.plan,
                 &raw mut self.state,
+                steps,
                 self.ends.as_ptr(),
                 self.numbers.as_mut_ptr(),
                 self.frame.as_mut_ptr(),
@@ -160,5 +205,7 @@ pub(crate) fn latency_bucket(ns: u32) -> u32 {
     unsafe { shunt_host_latency_bucket(ns) }
 }
 
+#[cfg(test)]
+mod step_tests;
 #[cfg(test)]
 mod tests;

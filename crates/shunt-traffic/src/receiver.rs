@@ -14,6 +14,7 @@ use shunt_gen::Capture;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    ops::Range,
     os::fd::OwnedFd,
     time::Duration,
 };
@@ -24,6 +25,8 @@ const CAPTURE_PAGES: usize = 4096;
 const RECEIVE: &str = "shunt_receive";
 const POLL_ENDED: &str = "shunt_poll_ended";
 const POLL: &str = "napi_poll";
+/// Number of flows that are assigned in one call into the kernel.
+const ASSIGNED_AT_ONCE: usize = 4096;
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 
@@ -47,6 +50,13 @@ pub enum Selection<'c> {
         flows: u32,
         /// Whether to answer the second segment of a TCP handshake with the third.
         handshakes: bool,
+    },
+    /// Packets with a stamp, of several streams. No flow belongs to a stream before [`Receiver::assign`].
+    Streams {
+        /// Number of flows of all streams.
+        flows: u32,
+        /// Number of streams.
+        streams: u32,
     },
     /// Frames of the kinds (EtherType, protocol, ICMP type) that occur in this capture.
     Kinds(&'c Capture),
@@ -122,15 +132,17 @@ impl Receiver {
     /// # Errors
     /// If the kernel refuses the program, or the interface has another XDP program.
     pub fn attach_for(ifindex: u32, selection: &Selection<'_>, capture: bool) -> Result<Self, Error> {
-        let (flows, handshakes, kinds) = match selection {
-            Selection::Stamped { flows, handshakes } => (*flows, *handshakes, BTreeSet::new()),
-            Selection::Kinds(capture) => (1, false, host::kinds(capture)),
+        let (flows, streams, handshakes, kinds) = match selection {
+            Selection::Stamped { flows, handshakes } => (*flows, 1, *handshakes, BTreeSet::new()),
+            Selection::Streams { flows, streams } => (*flows, *streams, false, BTreeSet::new()),
+            Selection::Kinds(capture) => (1, 1, false, host::kinds(capture)),
         };
         let by_kind = matches!(selection, Selection::Kinds(_)).into();
         let mut open = open("xdp_receive", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_receive.o")))?;
         let plan = ReceivePlan { flows, by_kind, capture: capture.into(), handshakes: handshakes.into() };
         set_rodata(&mut open, plan.bytes());
         set_entries(&mut open, "arrivals", flows)?;
+        set_entries(&mut open, "totals", streams)?;
         set_entries(&mut open, "kinds", kinds.len().max(1) as u32)?;
         if !ProgramType::RawTracepoint.is_supported().unwrap_or(false) {
             open.progs_mut().filter(|prog| prog.name() == POLL_ENDED).for_each(|mut prog| {
@@ -183,14 +195,38 @@ impl Receiver {
     /// # Errors
     /// If the state cannot be written.
     pub fn expect(&mut self, label: u8) -> Result<(), Error> {
+        self.clear(0)?;
+        self.label = label.into();
+        self.set_label(self.label)
+    }
+
+    fn clear(&self, stream: u32) -> Result<(), Error> {
         let totals = map(&self.object, "totals")?;
         let cpus = libbpf_rs::num_possible_cpus().map_err(|e| libbpf_error("counting CPUs", e))?;
         let zero = vec![vec![0; totals.value_size() as usize]; cpus];
         totals
-            .update_percpu(&0u32.to_ne_bytes(), &zero, MapFlags::ANY)
-            .map_err(|e| libbpf_error("xdp_receive: clearing the counters", e))?;
-        self.label = label.into();
-        self.set_label(self.label)
+            .update_percpu(&stream.to_ne_bytes(), &zero, MapFlags::ANY)
+            .map_err(|e| libbpf_error("xdp_receive: clearing the counters", e))
+    }
+
+    /// Accounts for these flows as those of a stream from now on. Their counters, and those of the stream, restart at
+    /// zero; no packet of them may be under way.
+    ///
+    /// # Errors
+    /// If the maps cannot be written.
+    pub fn assign(&self, flows: Range<u32>, stream: u32) -> Result<(), Error> {
+        self.clear(stream)?;
+        let arrivals = map(&self.object, "arrivals")?;
+        let fresh = Arrival { stream, ..Arrival::default() };
+        let all: Vec<u32> = flows.collect();
+        for chunk in all.chunks(ASSIGNED_AT_ONCE) {
+            let keys: Vec<u8> = chunk.iter().flat_map(|flow| flow.to_ne_bytes()).collect();
+            let values = fresh.bytes().repeat(chunk.len());
+            arrivals
+                .update_batch(&keys, &values, chunk.len() as u32, MapFlags::ANY, MapFlags::ANY)
+                .map_err(|e| libbpf_error("xdp_receive: assigning flows", e))?;
+        }
+        Ok(())
     }
 
     fn set_label(&self, label: u32) -> Result<(), Error> {
@@ -225,7 +261,15 @@ impl Receiver {
     /// # Errors
     /// If the counters cannot be read.
     pub fn packets(&self) -> Result<u64, Error> {
-        Ok(self.totals()?.iter().map(|total| total.packets).sum())
+        self.packets_of(0)
+    }
+
+    /// The number of packets of a stream received, including duplicates.
+    ///
+    /// # Errors
+    /// If the counters cannot be read.
+    pub fn packets_of(&self, stream: u32) -> Result<u64, Error> {
+        Ok(self.totals(stream)?.iter().map(|total| total.packets).sum())
     }
 
     /// All counters, summed over CPUs and flows.
@@ -233,8 +277,16 @@ impl Receiver {
     /// # Errors
     /// If the maps cannot be read.
     pub fn received(&self) -> Result<Received, Error> {
+        self.received_of(0, &self.arrivals()?)
+    }
+
+    /// All counters of a stream, summed over CPUs and its flows, whose arrivals are given.
+    ///
+    /// # Errors
+    /// If the counters cannot be read.
+    pub fn received_of(&self, stream: u32, arrivals: &[Arrival]) -> Result<Received, Error> {
         let mut sum = Received::default();
-        let totals = self.totals()?;
+        let totals = self.totals(stream)?;
         for total in &totals {
             sum.packets += total.packets;
             sum.bytes += total.bytes;
@@ -244,7 +296,7 @@ impl Receiver {
         sum.latency = Histogram::of_cpus(totals.iter().map(|total| &total.latency));
         sum.jitter = Histogram::of_cpus(totals.iter().map(|total| &total.jitter));
         let mut jitter = 0.0;
-        for arrival in self.arrivals()?.iter().filter(|arrival| arrival.packets > 0) {
+        for arrival in arrivals.iter().filter(|arrival| arrival.packets > 0) {
             sum.flows += 1;
             sum.duplicated += u64::from(arrival.duplicated);
             sum.reordered += u64::from(arrival.reordered);
@@ -278,9 +330,9 @@ impl Receiver {
         Ok(arrivals)
     }
 
-    fn totals(&self) -> Result<Vec<abi::Received>, Error> {
+    fn totals(&self, stream: u32) -> Result<Vec<abi::Received>, Error> {
         let doing = |e| libbpf_error("xdp_receive: reading the counters", e);
-        let values = map(&self.object, "totals")?.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let values = map(&self.object, "totals")?.lookup_percpu(&stream.to_ne_bytes(), MapFlags::ANY);
         let values = values.map_err(doing)?.unwrap_or_default();
         Ok(values.iter().filter_map(|value| abi::Received::from_bytes(value)).collect())
     }
