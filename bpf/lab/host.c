@@ -5,8 +5,8 @@
 
 /*
  * Writes the packet that is due into `frame`, whose payload must be zero. `ends` has the ends of each flow if the plan
- * says that they are listed, and `steps` is the table of a stepped plan. Returns the size of the packet, or 0 if none is
- * due.
+ * says that they are listed, and `steps` is the table of a stepped plan. Returns the size of the packet, or 0 if none
+ * is due.
  */
 __u32 shunt_host_traffic_next(const struct traffic_plan *plan, struct traffic_state *state,
 			      const struct traffic_steps *steps, const struct traffic_ends *ends, __u32 *numbers,

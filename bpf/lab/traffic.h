@@ -6,7 +6,7 @@
 #ifndef SHUNT_LAB_TRAFFIC_H
 #define SHUNT_LAB_TRAFFIC_H
 
-#include "lab/traffic_abi.h"
+#include "lab/steps.h"
 #include "core/checksum.h"
 
 static __always_inline __u32 traffic_ntohl(__be32 value)
@@ -56,47 +56,6 @@ static __always_inline int traffic_over(const struct traffic_state *state, __u64
 {
 	return state->sent - state->warm_sent >= state->limit || state->sent + state->unsent >= state->slots ||
 	       (state->end_ns && now >= state->end_ns);
-}
-
-/* Time since the start, in ns / 65536. */
-static __always_inline __u64 traffic_passed(const struct traffic_state *state, __u64 now)
-{
-	return now > state->start_ns ? (now - state->start_ns) << 16 : 0;
-}
-
-static __always_inline const struct traffic_step *traffic_step_at(const struct traffic_steps *steps, __u32 step)
-{
-	return &steps->at[step % TRAFFIC_STEPS_MAX];
-}
-
-/*
- * Enters the next step once it has begun and all packets of the current one have been sent or left out. The table may
- * have changed since the last call, except for steps that have begun.
- */
-static __always_inline void traffic_enter_step(struct traffic_state *state, const struct traffic_steps *steps,
-					       __u64 now)
-{
-	const struct traffic_step *step = traffic_step_at(steps, state->step);
-	__u64 until = step->until;
-
-	if (state->in_burst || (state->interval && state->due < until) || traffic_passed(state, now) < until)
-		return;
-	step = traffic_step_at(steps, state->step + 1);
-	if (!step->until) {
-		state->slots = state->sent + state->unsent;
-		return;
-	}
-	state->step++;
-	state->due = step->from;
-	state->interval = step->interval;
-}
-
-/* Packets of the current step that are due from the next one on. */
-static __always_inline __u64 traffic_left_in_step(const struct traffic_state *state, const struct traffic_steps *steps)
-{
-	__u64 until = traffic_step_at(steps, state->step)->until;
-
-	return state->due < until ? (until - state->due + state->interval - 1) / state->interval : 0;
 }
 
 /*
@@ -230,8 +189,8 @@ static __always_inline struct traffic_ends traffic_ends_of(volatile const struct
 
 /*
  * Writes all headers and the stamp, since a recycled frame may have been modified. The payload after the stamp is
- * zero and nobody writes there, except for other streams of the same sender where their headers and stamps are, so the checksum does not
- * read it. Returns 0 if the frame is too short.
+ * zero, so the checksum does not read it: nobody writes there, except for other streams of the same sender where their
+ * headers and stamps are. Returns 0 if the frame is too short.
  */
 static __always_inline int traffic_write(void *frame, void *end, volatile const struct traffic_plan *plan, __u32 bytes,
 					 __u32 id, struct traffic_ends between, __u32 flow, int warm, __u32 label,

@@ -70,6 +70,8 @@ pub struct Shape {
     pub checksum: bool,
     /// TTL or hop limit.
     pub hop_limit: u8,
+    /// DSCP, 0 to 63.
+    pub dscp: u8,
 }
 
 impl Field {
@@ -100,6 +102,7 @@ impl Shape {
             sizes,
             checksum: true,
             hop_limit: 64,
+            dscp: 0,
         }
     }
 
@@ -132,26 +135,7 @@ impl Shape {
             return Err(Wrong::because(format!("from {from} to {to}: both must be IPv4, or both IPv6")));
         }
         self.check_room()?;
-        let counts = [
-            self.source_ports.count.into(),
-            self.destination_ports.count.into(),
-            self.source.count,
-            self.destination.count,
-        ];
-        let combinations = counts.iter().fold(1u64, |all, count| all.saturating_mul(u64::from(*count)));
-        let flows = self.flows.map_or(combinations, u64::from);
-        let most = if self.listed { flows } else { combinations };
-        if flows > most {
-            return Err(Wrong::because(format!(
-                "{flows} flows, but only {most} combinations of addresses and ports: give more ports or addresses"
-            )));
-        }
-        let flows =
-            u32::try_from(flows).ok().filter(|flows| (1..=FLOWS_MAX).contains(flows)).ok_or_else(|| {
-                Wrong::because(format!(
-                    "{flows} flows: 1 to {FLOWS_MAX} are possible; limit them with --flows"
-                ))
-            })?;
+        let (flows, counts) = (self.flow_count()?, self.counts());
         // An overflow does not matter: no flow has a number beyond FLOWS_MAX.
         let every = |n: usize| counts[..n].iter().fold(1u32, |all, count| all.saturating_mul(*count));
         let field = |base, n: usize| Field { base, every: every(n), count: counts[n] };
@@ -170,6 +154,7 @@ impl Shape {
                 .macs(source_mac, destination_mac)
                 .with_tags(&self.tags)
                 .with_hop_limit(self.hop_limit)
+                .with_class(self.dscp << 2)
                 .with_l4_checksum(checksum),
             source_port: field(self.source_ports.first.into(), 0),
             destination_port: field(self.destination_ports.first.into(), 1),
@@ -181,6 +166,35 @@ impl Shape {
             stamped: true,
             listed: self.listed,
         })
+    }
+
+    /// Number of flows.
+    ///
+    /// # Errors
+    /// Fails if there are too many, or fewer combinations of addresses and ports than flows.
+    pub fn flow_count(&self) -> Result<u32, Wrong> {
+        let combinations =
+            self.counts().iter().fold(1u64, |all, count| all.saturating_mul(u64::from(*count)));
+        let flows = self.flows.map_or(combinations, u64::from);
+        let most = if self.listed { flows } else { combinations };
+        if flows > most {
+            return Err(Wrong::because(format!(
+                "{flows} flows, but only {most} combinations of addresses and ports: give more ports or addresses"
+            )));
+        }
+        u32::try_from(flows).ok().filter(|flows| (1..=FLOWS_MAX).contains(flows)).ok_or_else(|| {
+            Wrong::because(format!("{flows} flows: 1 to {FLOWS_MAX} are possible; limit them with --flows"))
+        })
+    }
+
+    /// Number of values of each field in which flows differ; the first changes first.
+    fn counts(&self) -> [u32; 4] {
+        [
+            self.source_ports.count.into(),
+            self.destination_ports.count.into(),
+            self.source.count,
+            self.destination.count,
+        ]
     }
 
     /// Size with FCS of the smallest frame that has room for headers and stamp.

@@ -13,6 +13,7 @@ mod sender;
 mod session;
 mod station;
 mod stream;
+mod streams;
 mod testbed;
 mod variant;
 mod vlan;
@@ -24,6 +25,10 @@ pub(crate) use ruleset::{masquerade, track};
 pub use sender::{SendMethod, SendMethodChoice};
 pub use session::{Session, session};
 pub(crate) use station::Station;
+pub use streams::{
+    LiveStreams, RampSpec, StreamReport, StreamSpec, StreamsReport, StreamsSpec, live_streams,
+    measure_streams,
+};
 pub use testbed::{Nics, Testbed};
 pub use variant::Variant;
 pub(crate) use vlan::vlan_lacking;

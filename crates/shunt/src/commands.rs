@@ -19,6 +19,7 @@ mod load;
 mod man;
 mod model;
 mod next;
+mod option_keys;
 mod probe;
 mod qos;
 mod reg;

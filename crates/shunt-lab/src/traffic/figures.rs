@@ -171,11 +171,22 @@ impl Figures {
             Some(pps) if schedule.burst > 1 => (span_ns as f64 / 1e9).max(sent.sent as f64 / pps),
             _ => (span_ns as f64 + apart) / 1e9,
         };
+        Self::within(sent, received, seconds, schedule.pps, stamped)
+    }
+
+    /// The figures of packets that were sent within this time, at an offered rate; None for the highest possible one.
+    pub(super) fn within(
+        sent: &TrafficState,
+        received: &Received,
+        seconds: f64,
+        offered_pps: Option<f64>,
+        stamped: bool,
+    ) -> Self {
         let per_second = |n: u64| if sent.sent == 0 { 0.0 } else { n as f64 / seconds.max(1e-9) };
         let once = received.packets - received.duplicated;
         let lost = sent.sent.saturating_sub(once);
         Self {
-            offered_pps: schedule.pps,
+            offered_pps,
             achieved_pps: per_second(sent.sent),
             achieved_l2_bps: per_second(8 * (sent.bytes + 4 * sent.sent)),
             achieved_l1_bps: per_second(8 * (sent.bytes + 24 * sent.sent)),

@@ -24,34 +24,52 @@ impl Report {
                 doubts.push(doubt);
             }
         }
-        results.readings = readings(&directions, floor.as_ref(), &doubts);
+        let named = directions.iter().map(|Directed { from, to, figures, limit, .. }| {
+            (format!("{from} to {to}"), figures, limit.as_ref())
+        });
+        results.readings = readings(named, floor.as_ref(), &doubts);
+        directions.iter().for_each(|direction| set_positions(&mut results.readings, direction));
         results.complete = !interrupted;
         let figures = Figures::sum(&directions);
-        let burst = schedule.burst.max(sender::batch(schedule));
+        let burst = schedule.burst.max(sender::batch(schedule.pps));
         Self { doubts, figures, directions, floor, recorded, burst, results }
     }
 }
 
-/// The readings by name. Each reading gets all doubts: a disturbance of one direction disturbs the other.
-fn readings(directions: &[Directed], floor: Option<&Floor>, doubts: &[Doubt]) -> BTreeMap<String, Reading> {
+/// Sets the offered rate as the position of all readings of a direction.
+fn set_positions(readings: &mut BTreeMap<String, Reading>, Directed { from, to, figures, .. }: &Directed) {
+    let Some(pps) = figures.offered_pps else { return };
+    let direction = format!("{from} to {to}");
+    for (name, reading) in readings {
+        let quantity = name.strip_suffix(&direction).and_then(|name| name.strip_suffix(' '));
+        if let Some(quantity) = quantity {
+            reading.position = Some(Position::at_offered_rate(quantity, &direction, pps));
+        }
+    }
+}
+
+/// The readings by name, from the figures of each direction or stream. Each reading gets all doubts: a disturbance of
+/// one disturbs the others.
+pub(super) fn readings<'f>(
+    named: impl Iterator<Item = (String, &'f Figures, Option<&'f Limit>)>,
+    floor: Option<&Floor>,
+    doubts: &[Doubt],
+) -> BTreeMap<String, Reading> {
     let mut readings = BTreeMap::new();
-    let mut add = |name: String, (unit, value, details): Measured, limit: Option<&Limit>, position| {
+    let mut add = |name: String, (unit, value, details): Measured, limit: Option<&Limit>| {
         if let Some(mut reading) = Reading::from_runs(unit, vec![Run { value, at: None, details }]) {
             reading.doubts = doubts.to_vec();
-            reading.position = position;
             reading.set_limit(limit.filter(|_| unit == "pps").cloned());
             readings.insert(name, reading);
         }
     };
-    for Directed { from, to, figures, limit, .. } in directions {
+    for (of, figures, limit) in named {
         for (name, run) in of_direction(figures) {
-            let direction = format!("{from} to {to}");
-            let position = figures.offered_pps.map(|pps| Position::at_offered_rate(name, &direction, pps));
-            add(format!("{name} {direction}"), run, limit.as_ref(), position);
+            add(format!("{name} {of}"), run, limit);
         }
     }
     for (name, run) in floor.into_iter().flat_map(of_floor) {
-        add(format!("{name} of the generator alone"), run, None, None);
+        add(format!("{name} of the generator alone"), run, None);
     }
     readings
 }

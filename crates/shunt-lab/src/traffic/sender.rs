@@ -65,9 +65,21 @@ enum Due {
     Captured(Replayer),
 }
 
+/// Whether to try live frames on a device.
+pub(super) fn may_send_live(ifname: &str, ifindex: u32, choice: SendMethodChoice) -> Result<bool, Error> {
+    let takes = takes_frames(ifindex);
+    if !takes && choice == SendMethodChoice::Only(SendMethod::XdpLive) {
+        return Err(Error::Asked(format!(
+            "{ifname}: the device does not take XDP frames; use --sender socket (a veth takes them if its peer has GRO: \
+             `ethtool -K PEER gro on`)"
+        )));
+    }
+    Ok(takes && choice != SendMethodChoice::Only(SendMethod::Socket))
+}
+
 /// Number of packets to pass to the kernel at once: few at low rates, so that no packet waits for others.
-pub(super) fn batch(schedule: &Schedule) -> u32 {
-    match schedule.pps {
+pub(super) fn batch(pps: Option<f64>) -> u32 {
+    match pps {
         Some(pps) if pps < 50_000.0 => 1,
         Some(pps) if pps < 500_000.0 => 8,
         _ => BATCH,
@@ -82,14 +94,7 @@ impl Sender {
         ifindex: u32,
         choice: SendMethodChoice,
     ) -> Result<Self, Error> {
-        let takes = takes_frames(ifindex);
-        if !takes && choice == SendMethodChoice::Only(SendMethod::XdpLive) {
-            return Err(Error::Asked(format!(
-                "{ifname}: the device does not take XDP frames; use --sender socket (a veth takes them if its peer has GRO: \
-                 `ethtool -K PEER gro on`)"
-            )));
-        }
-        let live = takes && choice != SendMethodChoice::Only(SendMethod::Socket);
+        let live = may_send_live(ifname, ifindex, choice)?;
         if live {
             let tried = source.generator(ifindex).and_then(|generator| {
                 // Nothing is scheduled, so no frame leaves: the call only shows whether the kernel accepts live frames.
@@ -103,8 +108,7 @@ impl Sender {
                 Err(_) => {}
             }
         }
-        let socket = FrameSocket::open(ifname)
-            .map_err(|e| Error::Machine(format!("{ifname}: cannot open a raw socket: {e}")))?;
+        let socket = open_socket(ifname)?;
         Ok(Self::Socket(Box::new(Sending { frames: source.due(), socket })))
     }
 
@@ -146,7 +150,7 @@ impl Sender {
         match self {
             Self::Live(generator) => {
                 generator.schedule(schedule, start_ns, label)?;
-                generator.set_batch(batch(schedule));
+                generator.set_batch(batch(schedule.pps));
             }
             Self::Socket(sending) => sending.frames.schedule(schedule, start_ns, label),
         }
@@ -224,4 +228,9 @@ impl Sending {
         }
         Ok(())
     }
+}
+
+/// Opens a raw socket on a device, in the namespace of the calling thread.
+pub(super) fn open_socket(ifname: &str) -> Result<FrameSocket, Error> {
+    FrameSocket::open(ifname).map_err(|e| Error::Machine(format!("{ifname}: cannot open a raw socket: {e}")))
 }

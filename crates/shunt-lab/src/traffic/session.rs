@@ -106,8 +106,8 @@ pub fn session<R, E: From<Error>>(
     })
 }
 
-/// Ends the responders when the session ends, on every path.
-struct Over<'o>(&'o AtomicBool);
+/// Ends threads that serve a session when the session ends, on every path.
+pub(super) struct Over<'o>(pub(super) &'o AtomicBool);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::Nic;
 use nix::libc::PACKET_MR_PROMISC;
-use shunt_gen::{Addresses, Round, Schedule, Shape};
+use shunt_gen::{Addresses, Round, Schedule, Shape, Traffic};
 use shunt_traffic::{self as receiver, Arrival, CaptureBuffer, Receiver, Reflector, TrafficEnds, now_ns};
 use shunt_wire::Tcp;
 use std::{
@@ -84,29 +84,11 @@ impl<'n> Stream<'n> {
     fn of_shape(
         from: &Station<'n>,
         to: &Station<'n>,
-        mut shape: Shape,
+        shape: Shape,
         method: SendMethodChoice,
         hand_on: bool,
     ) -> Result<Self, Error> {
-        for (addresses, station) in [(&mut shape.source, from), (&mut shape.destination, to)] {
-            if addresses.first.is_unspecified() {
-                *addresses = Addresses::one(station.address_like(addresses.first)?);
-            }
-        }
-        let name = format!(
-            "{} {} -> {}, ports {} -> {}, frames of {} bytes",
-            shape.encapsulation(),
-            shape.source,
-            shape.destination,
-            shape.source_ports,
-            shape.destination_ports,
-            shape.sizes
-        );
-        let traffic = shape.traffic(from.mac, from.next_hop)?;
-        let name = match traffic.flows {
-            1 => format!("{name}, 1 flow"),
-            flows => format!("{name}, {flows} flows"),
-        };
+        let (name, traffic) = between(from, to, shape)?;
         Self::of_source(from, to, name, &PacketSource::Made(Box::new(traffic)), method, hand_on)
     }
 
@@ -210,7 +192,7 @@ impl<'n> Stream<'n> {
         let sender = &mut self.sender;
         let sent = self.from.within(|| sender.run(schedule, start_ns, label, stop))?;
         let ended_ns = now_ns();
-        self.drain(sent.sent)?;
+        drain(sent.sent, || Ok(self.receiver.packets()?))?;
         let mut received = self.receiver.received()?;
         if let Some((now, then)) = self.shaken()?.zip(shaken) {
             received.packets = received.packets.min(now - then).max(received.duplicated);
@@ -237,21 +219,51 @@ impl<'n> Stream<'n> {
         let reflector = self.reflector.as_ref().filter(|_| self.shakes);
         Ok(reflector.map(Reflector::unanswered).transpose()?)
     }
+}
 
-    fn drain(&self, sent: u64) -> Result<(), Error> {
-        let begun = Instant::now();
-        let (mut last, mut changed) = (self.receiver.packets()?, Instant::now());
-        while begun.elapsed() < DRAIN {
-            let enough = if last >= sent { QUIET_ALL } else { QUIET };
-            if changed.elapsed() >= enough {
-                break;
-            }
-            thread::sleep(Duration::from_millis(2));
-            let now = self.receiver.packets()?;
-            if now != last {
-                (last, changed) = (now, Instant::now());
-            }
+/// The packets of a shape between two stations, with a description. Unspecified addresses are replaced by those of the
+/// stations.
+pub(super) fn between(
+    from: &Station<'_>,
+    to: &Station<'_>,
+    mut shape: Shape,
+) -> Result<(String, Traffic), Error> {
+    for (addresses, station) in [(&mut shape.source, from), (&mut shape.destination, to)] {
+        if addresses.first.is_unspecified() {
+            *addresses = Addresses::one(station.address_like(addresses.first)?);
         }
-        Ok(())
     }
+    let name = format!(
+        "{} {} -> {}, ports {} -> {}, frames of {} bytes",
+        shape.encapsulation(),
+        shape.source,
+        shape.destination,
+        shape.source_ports,
+        shape.destination_ports,
+        shape.sizes
+    );
+    let traffic = shape.traffic(from.mac, from.next_hop)?;
+    let name = match traffic.flows {
+        1 => format!("{name}, 1 flow"),
+        flows => format!("{name}, {flows} flows"),
+    };
+    Ok((name, traffic))
+}
+
+/// Waits until this many packets have arrived, or none arrives any more.
+pub(super) fn drain(sent: u64, packets: impl Fn() -> Result<u64, Error>) -> Result<(), Error> {
+    let begun = Instant::now();
+    let (mut last, mut changed) = (packets()?, Instant::now());
+    while begun.elapsed() < DRAIN {
+        let enough = if last >= sent { QUIET_ALL } else { QUIET };
+        if changed.elapsed() >= enough {
+            break;
+        }
+        thread::sleep(Duration::from_millis(2));
+        let now = packets()?;
+        if now != last {
+            (last, changed) = (now, Instant::now());
+        }
+    }
+    Ok(())
 }

@@ -99,6 +99,16 @@ impl Network {
         }
     }
 
+    /// Checks that the devices can send and receive the packets of a spec.
+    pub(super) fn check_devices(&self, spec: &TrafficSpec) -> Result<(), Error> {
+        if let Self::Here(nics) = self {
+            for device in [&nics.tx, &nics.rx] {
+                Station::here(device, l3_bytes(spec))?;
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn stations(&self, spec: &TrafficSpec) -> Result<(Station<'_>, Station<'_>), Error> {
         match self {
             Self::Own(topology) => {

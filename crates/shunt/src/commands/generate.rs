@@ -1,6 +1,9 @@
 //! `shunt gen`: sends traffic and accounts for every packet.
 
 mod args;
+mod packets;
+mod script;
+pub(crate) mod streams;
 pub(crate) mod view;
 
 use super::measure::{MeasureContext, begin, measure_and_show, with_progress_bar};
@@ -10,16 +13,36 @@ use crate::{
     output::Show,
 };
 pub(crate) use args::GenArgs;
+use script::Script;
 use shunt_api::Failure;
 use shunt_gen::Capture;
-use shunt_lab::traffic::{self, Replay, Report, Testbed, TrafficSpec};
+use shunt_lab::traffic::{
+    self, Replay, Report, StreamSpec, StreamsReport, StreamsSpec, Testbed, TrafficSpec, measure_streams,
+};
 use std::{
     fs,
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
 };
 
-/// A resolved `shunt gen`: the traffic, the devices, and the file for the results.
+/// A resolved `shunt gen`.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    One(Generation),
+    Streams(StreamsGeneration),
+    Script(Script),
+}
+
+/// Several streams, the devices, and the file for the results.
+#[derive(Debug)]
+pub(crate) struct StreamsGeneration {
+    spec: StreamsSpec,
+    streams: Vec<StreamSpec>,
+    testbed: Testbed,
+    keep: Option<PathBuf>,
+}
+
+/// The traffic, the devices, and the file for the results.
 #[derive(Debug)]
 pub(crate) struct Generation {
     spec: TrafficSpec,
@@ -28,20 +51,40 @@ pub(crate) struct Generation {
 }
 
 impl Command for GenArgs {
-    type Plan = Generation;
+    type Plan = Plan;
     const EXAMPLES: &str = "
         [shunt gen]
         shunt gen --rate 100kpps --size 64 --time 5s # through a router in a namespace
         shunt gen --tx eth1 --rx eth2 --gateway 192.0.2.1 --rate 80% --both --rx-gateway 198.51.100.1 # through another router, both ways
+        shunt gen --streams streams.toml --time 10s # several streams, each with its own figures
+        shunt gen --tx eth1 --rx eth2 --script - # answer requests, a line of JSON each, from a program
         shunt gen --tx eth1 --rx eth2 --pcap-in in.pcap --pcap-out out.pcap # replay a capture
     ";
 
-    fn resolve(self, _: &Context) -> anyhow::Result<Generation> {
-        Ok(Generation::resolve(&self)?)
+    fn resolve(self, _: &Context) -> anyhow::Result<Plan> {
+        let (spec, testbed) = self.streams();
+        Ok(match (&self.streams, &self.script) {
+            (Some(file), _) => {
+                let streams = streams::read(file, self.stream_defaults())?;
+                Plan::Streams(StreamsGeneration { spec, streams, testbed, keep: self.keep })
+            }
+            (None, Some(file)) => Plan::Script(Script { file: file.clone(), spec, testbed }),
+            (None, None) => Plan::One(Generation::resolve(&self)?),
+        })
     }
 
-    async fn run(plan: Generation, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
-        measure_and_show(show, move |stop| with_progress_bar(stop, |context| plan.measure(context))).await
+    async fn run(plan: Plan, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        match plan {
+            Plan::One(one) => {
+                measure_and_show(show, move |stop| with_progress_bar(stop, |context| one.measure(context)))
+                    .await
+            }
+            Plan::Streams(all) => {
+                measure_and_show(show, move |stop| with_progress_bar(stop, |context| all.measure(context)))
+                    .await
+            }
+            Plan::Script(script) => script::run(script, show).await,
+        }
     }
 }
 
@@ -55,6 +98,20 @@ impl Generation {
     fn measure(self, MeasureContext { stop, conditions, .. }: MeasureContext) -> anyhow::Result<Report> {
         let mut file = begin(traffic::WHAT, self.keep, conditions.clone())?;
         let report = traffic::measure(&self.spec, &self.testbed, conditions, stop).map_err(traffic_failed)?;
+        report.save(&mut file)?;
+        file.end(!stop.load(Ordering::Relaxed))?;
+        Ok(report)
+    }
+}
+
+impl StreamsGeneration {
+    fn measure(
+        self,
+        MeasureContext { stop, conditions, .. }: MeasureContext,
+    ) -> anyhow::Result<StreamsReport> {
+        let mut file = begin(traffic::WHAT, self.keep, conditions.clone())?;
+        let report = measure_streams(&self.spec, &self.streams, &self.testbed, conditions, stop);
+        let report = report.map_err(traffic_failed)?;
         report.save(&mut file)?;
         file.end(!stop.load(Ordering::Relaxed))?;
         Ok(report)

@@ -23,6 +23,8 @@ fn answers_match_their_golden_files() {
         ("link/golden/link.txt", &link::sample::link(), TEXT),
         ("generate/golden/gen.txt", &generate::sample::traffic(), TEXT),
         ("generate/golden/gen.json", &generate::sample::traffic(), JSON),
+        ("generate/golden/streams.txt", &generate::streams::sample::streams(), TEXT),
+        ("generate/golden/streams.json", &generate::streams::sample::streams(), JSON),
         ("doctor/golden/doctor.txt", &doctor::sample::diagnoses(), VERBOSE),
         ("doctor/golden/doctor.json", &doctor::sample::diagnoses(), JSON),
     ];

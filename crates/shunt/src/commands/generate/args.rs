@@ -3,20 +3,16 @@
 //! Without --tx and --rx, the traffic crosses a Linux router between a LAN host and a WAN host, all three in network
 //! namespaces that are made for the run.
 
+use super::{packets::PacketArgs, streams::StreamDefaults};
 use crate::{client::candidates, commands::arguments::duration};
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
-use shunt_gen::{Addresses, FrameSizes, Ports, Rate, Shape, Sizes};
-use shunt_lab::traffic::{Nics, PcapOut, Replay, SendMethod, SendMethodChoice, Testbed, TrafficSpec};
-use shunt_wire::{
-    Mac, Tag, Tcp,
-    line::{LinkSpeed, MIN_FRAME_BYTES},
+use shunt_gen::{FrameSizes, Rate};
+use shunt_lab::traffic::{
+    Nics, PcapOut, Replay, SendMethod, SendMethodChoice, StreamsSpec, Testbed, TrafficSpec,
 };
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    path::PathBuf,
-    time::Duration,
-};
+use shunt_wire::{Mac, line::LinkSpeed};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 const DURATION: Duration = Duration::from_secs(2);
 const DEFAULT_RATE: Rate = Rate::Pps(10_000.0);
@@ -47,39 +43,8 @@ pub(crate) struct GenArgs {
     /// Send in both directions at once.
     #[arg(long, help_heading = "Traffic")]
     both: bool,
-    /// Use IPv6, if neither --src nor --dst is given.
-    #[arg(short = '6', long, help_heading = "Packets")]
-    ipv6: bool,
-    /// Send TCP segments instead of UDP, all with the same sequence number. `shunt bench tcp` opens connections.
-    #[arg(long, help_heading = "Packets")]
-    tcp: bool,
-    /// A VLAN tag; give it twice for QinQ, outermost first.
-    #[arg(long = "vlan", value_name = "ID", value_parser = clap::value_parser!(u16).range(0..4096), help_heading = "Packets")]
-    vlans: Vec<u16>,
-    /// Source addresses: ADDRESS, FIRST-LAST, or ADDRESS/LENGTH [default: the address of the sending port].
-    #[arg(long, value_name = "ADDRESSES", help_heading = "Packets")]
-    src: Option<Addresses>,
-    /// Destination addresses [default: the address of the receiving port].
-    #[arg(long, value_name = "ADDRESSES", help_heading = "Packets")]
-    dst: Option<Addresses>,
-    /// Source ports.
-    #[arg(long, value_name = "PORTS", default_value = "1024", help_heading = "Packets")]
-    sport: Ports,
-    /// Destination ports.
-    #[arg(long, value_name = "PORTS", default_value = "5001", help_heading = "Packets")]
-    dport: Ports,
-    /// Use at most this many flows of those that the ranges give. Source ports vary first.
-    #[arg(long, value_name = "N", help_heading = "Packets")]
-    flows: Option<u32>,
-    /// Send the flows in a random order drawn from this seed, instead of in turn.
-    #[arg(long, value_name = "SEED", help_heading = "Packets")]
-    shuffle: Option<u64>,
-    /// TTL or hop limit.
-    #[arg(long, default_value_t = 64, help_heading = "Packets")]
-    ttl: u8,
-    /// Send UDP over IPv4 without a checksum.
-    #[arg(long, help_heading = "Packets")]
-    no_checksum: bool,
+    #[command(flatten)]
+    packets: PacketArgs,
     /// The sending device: measure whatever connects it to --rx, instead of a router in a namespace.
     #[arg(long, value_name = "DEV", add = ArgValueCandidates::new(candidates::devices), requires = "rx", help_heading = "The router to measure")]
     tx: Option<String>,
@@ -110,7 +75,7 @@ pub(crate) struct GenArgs {
     /// MAC of the router; otherwise they are sent unchanged. Received frames count if they are of the same kind as the
     /// sent frames: EtherType, protocol, and ICMP type.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["size", "burst", "warm_up", "both", "ipv6", "tcp", "vlans", "src", "dst",
-        "sport", "dport", "flows", "shuffle", "ttl", "no_checksum"], help_heading = "Captures")]
+        "sport", "dport", "flows", "shuffle", "ttl", "dscp", "no_checksum"], help_heading = "Captures")]
     pub(super) pcap_in: Option<PathBuf>,
     /// Replay the capture at this multiple of its speed; 1 keeps its timing.
     #[arg(long, value_name = "N", requires = "pcap_in", conflicts_with = "rate", value_parser = positive, help_heading = "Captures")]
@@ -131,6 +96,20 @@ pub(crate) struct GenArgs {
         help_heading = "Captures"
     )]
     pcap_limit: u64,
+    /// Send the streams of this file, TOML, all at once: each [[stream]] has a name, options of `Packets`, a rate, and a
+    /// ramp (docs/guide/streams.md).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "count", "size", "burst", "both", "ipv6", "tcp", "vlans", "src",
+        "dst", "sport", "dport", "flows", "shuffle", "ttl", "dscp", "no_checksum", "pcap_in", "pcap_out", "script"], help_heading = "Streams")]
+    pub(super) streams: Option<PathBuf>,
+    /// Read requests from this file, or from standard input if it is -: JSON, one request a line, each answered by a
+    /// line. Requests start, change and stop streams and read their counters; the end of the file stops all of them.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "time", "warm_up", "count", "size", "burst", "both", "ipv6", "tcp",
+        "vlans", "src", "dst", "sport", "dport", "flows", "shuffle", "ttl", "dscp", "no_checksum", "pcap_in", "pcap_out", "keep"],
+        help_heading = "Streams")]
+    pub(super) script: Option<PathBuf>,
+    /// Number of CPUs that send the streams of each direction; each stream is sent by one CPU.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32), help_heading = "Streams")]
+    cpus: u32,
     /// Keep the results in this file, for `shunt compare` and `shunt report`; if the file exists, the runs are added to
     /// it.
     #[arg(long, value_name = "FILE")]
@@ -140,39 +119,8 @@ pub(crate) struct GenArgs {
 impl GenArgs {
     /// The traffic, and the devices between which it is sent. `replay` is the capture of --pcap-in.
     pub(super) fn traffic(&self, replay: Option<Replay>) -> Result<(TrafficSpec, Testbed), String> {
-        let tags = match self.vlans[..] {
-            [] => Vec::new(),
-            [tag] => vec![Tag::vlan(tag)],
-            [outer, inner] => vec![Tag::service(outer), Tag::vlan(inner)],
-            _ => return Err(format!("--vlan: {} tags given; the most is 2 (QinQ)", self.vlans.len())),
-        };
-        let v6 = [self.src, self.dst].into_iter().flatten().next().map_or(self.ipv6, |a| a.first.is_ipv6());
-        let own: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-        let mut shape = Shape {
-            tcp: self.tcp.then_some(Tcp::ACK),
-            tags,
-            source: self.src.unwrap_or(Addresses::one(own)),
-            destination: self.dst.unwrap_or(Addresses::one(own)),
-            source_ports: self.sport,
-            destination_ports: self.dport,
-            flows: self.flows,
-            shuffled: self.shuffle,
-            listed: false,
-            sizes: Sizes::fixed(MIN_FRAME_BYTES).map_err(|why| why.to_string())?,
-            checksum: !self.no_checksum,
-            hop_limit: self.ttl,
-        };
-        shape.sizes = shape.fit(self.size.as_ref()).map_err(|why| why.to_string())?;
-        let testbed = match (&self.tx, &self.rx) {
-            (Some(tx), Some(rx)) => Testbed::Nics(Nics {
-                tx: tx.clone(),
-                rx: rx.clone(),
-                gateway: self.gateway,
-                rx_gateway: self.rx_gateway,
-                next_hop: self.dmac,
-            }),
-            _ => Testbed::Own,
-        };
+        let shape = self.packets.shape(self.size.as_ref())?;
+        let testbed = self.testbed();
         // The router in a namespace takes the tags of the LAN off.
         let far_tags = if testbed == Testbed::Own { Vec::new() } else { shape.tags.clone() };
         let bounded = self.count.is_some() || replay.is_some();
@@ -186,11 +134,7 @@ impl GenArgs {
             warm_up: if replay.is_some() { Duration::ZERO } else { self.warm_up },
             burst: self.burst,
             both: self.both,
-            method: match self.sender.as_str() {
-                "xdp" => SendMethodChoice::Only(SendMethod::XdpLive),
-                "socket" => SendMethodChoice::Only(SendMethod::Socket),
-                _ => SendMethodChoice::Auto,
-            },
+            method: self.method(),
             floor: !self.no_floor && replay.is_none(),
             replay,
             answered: false,
@@ -199,6 +143,38 @@ impl GenArgs {
             pcap_out: self.pcap_out.clone().map(|path| PcapOut { path, limit: self.pcap_limit }),
         };
         Ok((spec, testbed))
+    }
+
+    /// The devices between which traffic is sent.
+    fn testbed(&self) -> Testbed {
+        match (&self.tx, &self.rx) {
+            (Some(tx), Some(rx)) => Testbed::Nics(Nics {
+                tx: tx.clone(),
+                rx: rx.clone(),
+                gateway: self.gateway,
+                rx_gateway: self.rx_gateway,
+                next_hop: self.dmac,
+            }),
+            _ => Testbed::Own,
+        }
+    }
+
+    fn method(&self) -> SendMethodChoice {
+        match self.sender.as_str() {
+            "xdp" => SendMethodChoice::Only(SendMethod::XdpLive),
+            "socket" => SendMethodChoice::Only(SendMethod::Socket),
+            _ => SendMethodChoice::Auto,
+        }
+    }
+
+    /// What streams of --streams and --script share, and the devices.
+    pub(super) fn streams(&self) -> (StreamsSpec, Testbed) {
+        (StreamsSpec { speed: self.speed, method: self.method(), cpus: self.cpus }, self.testbed())
+    }
+
+    /// What holds for streams that do not say otherwise.
+    pub(super) fn stream_defaults(&self) -> StreamDefaults {
+        StreamDefaults { time: self.time, warm_up: self.warm_up }
     }
 }
 

@@ -112,7 +112,7 @@ fn figures(f: &Figures, line: Option<String>) -> String {
 }
 
 /// The achieved share of the offered rate; three digits of a rate would not show a small difference.
-fn share(f: &Figures) -> String {
+pub(super) fn share(f: &Figures) -> String {
     f.offered_pps.map_or(String::new(), |offered| format!(" ({:.3} %)", f.achieved_pps / offered * 100.0))
 }
 

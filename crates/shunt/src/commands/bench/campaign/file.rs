@@ -2,18 +2,22 @@
 //! which the parser of that command reads.
 
 use super::super::measurement::{BenchParser, MeasureCommand};
-use crate::{commands::measure::Measurement, failure::bad_config};
-use clap::{
-    ArgAction, CommandFactory, Parser,
-    error::{ContextKind, ContextValue},
+use crate::{
+    commands::{
+        measure::Measurement,
+        option_keys::{OptionKeys, WrongKey},
+    },
+    failure::bad_config,
 };
+use clap::{CommandFactory, Parser};
 use serde::Deserialize;
 use shunt_api::{Failure, read_document};
 use std::path::{Path, PathBuf};
-use toml::{Table, Value};
+use toml::Table;
 
 /// The option that the campaign itself sets, for each step.
 const KEEP: &str = "keep";
+const KEPT: &str = "not allowed in a campaign, which keeps its results in its own directory (`output`)";
 /// The most steps of a campaign; file names have two or three digits for the step.
 const STEPS_MAX: usize = 999;
 
@@ -54,12 +58,6 @@ pub(super) struct PlannedStep {
     location: String,
 }
 
-/// A key of a step that is wrong.
-struct WrongKey {
-    key: String,
-    why: String,
-}
-
 fn yes() -> bool {
     true
 }
@@ -98,12 +96,18 @@ impl File {
                     format!("bench: unknown command `{}`; expected one of: {}", step.bench, known.join(", "));
                 return Err(bad(why));
             };
-            let has = |key: &str| command.get_arguments().any(|arg| arg.get_long() == Some(key));
-            let common = self.common.iter().filter(|(key, _)| has(key) && !step.options.contains_key(*key));
-            unused.retain(|key| !has(key));
+            let keys = OptionKeys {
+                command,
+                owner: format!("`shunt bench {}`", step.bench),
+                unit: "step",
+                reserved: Some((KEEP, KEPT)),
+            };
+            let common =
+                self.common.iter().filter(|(key, _)| keys.has(key) && !step.options.contains_key(*key));
+            unused.retain(|key| !keys.has(key));
             let mut words = vec!["shunt".to_owned(), "bench".to_owned(), step.bench.clone()];
             for (key, value) in common.chain(&step.options) {
-                words.extend(option_words(command, key, value).map_err(|wrong| bad(wrong.to_string()))?);
+                words.extend(keys.words(key, value).map_err(|wrong| bad(wrong.to_string()))?);
             }
             let results = format!("{nth:02}-{name}.json");
             let typed = parse(&words, &directory.join(&results))
@@ -129,64 +133,9 @@ impl PlannedStep {
     }
 }
 
-impl std::fmt::Display for WrongKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.key, self.why)
-    }
-}
-
-/// The words of the command line for a key and its value.
-fn option_words(command: &clap::Command, key: &str, value: &Value) -> Result<Vec<String>, WrongKey> {
-    let wrong = |why: String| WrongKey { key: key.to_owned(), why };
-    if key == KEEP {
-        return Err(wrong(
-            "not allowed in a campaign, which keeps its results in its own directory (`output`)".to_owned(),
-        ));
-    }
-    let Some(arg) = command.get_arguments().find(|arg| arg.get_long() == Some(key)) else {
-        let known = command.get_arguments().filter_map(clap::Arg::get_long).filter(|name| *name != KEEP);
-        let known = known.collect::<Vec<_>>().join(", ");
-        return Err(wrong(format!(
-            "`shunt bench {}` has no such option; its options are {known}",
-            command.get_name()
-        )));
-    };
-    let takes_value = arg.get_action().takes_values();
-    let may_be_bare = !takes_value || arg.get_num_args().is_some_and(|range| range.min_values() == 0);
-    let word = |value: &Value| match value {
-        _ if !takes_value => Err(wrong("expected true or false".to_owned())),
-        Value::String(text) => Ok(format!("--{key}={text}")),
-        Value::Integer(number) => Ok(format!("--{key}={number}")),
-        Value::Float(number) => Ok(format!("--{key}={number}")),
-        Value::Boolean(_) => Err(wrong("expected a value, not true or false".to_owned())),
-        other => Err(wrong(format!("expected a string, number or list, got {}", other.type_str()))),
-    };
-    match value {
-        Value::Boolean(on) if may_be_bare => Ok(on.then(|| format!("--{key}")).into_iter().collect()),
-        Value::Array(values) if matches!(arg.get_action(), ArgAction::Append) => {
-            values.iter().map(word).collect()
-        }
-        Value::Array(_) => {
-            Err(wrong("expected one value, not a list; make a step for each value".to_owned()))
-        }
-        other => Ok(vec![word(other)?]),
-    }
-}
-
 /// Reads a command line that begins with `shunt bench`.
 fn parse(words: &[String], keep: &Path) -> Result<MeasureCommand, WrongKey> {
     let keep = format!("--{KEEP}={}", keep.display());
     let words = [&words[2..], &[keep]].concat();
-    BenchParser::try_parse_from(&words).map(|parsed| parsed.command).map_err(|error| {
-        let key = match error.get(ContextKind::InvalidArg) {
-            Some(ContextValue::String(arg)) => arg.as_str(),
-            Some(ContextValue::Strings(args)) => args.first().map_or("", String::as_str),
-            _ => "",
-        };
-        let key = key.trim_start_matches('-').split([' ', '=']).next().unwrap_or_default();
-        // Take the first paragraph; the usage follows.
-        let text = error.to_string();
-        let why: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
-        WrongKey { key: key.to_owned(), why: why.join(" ").trim_start_matches("error: ").to_owned() }
-    })
+    Ok(BenchParser::try_parse_from(&words)?.command)
 }
