@@ -19,6 +19,7 @@ mod next_hops;
 mod pcap;
 mod receiver;
 mod sizes;
+mod streams;
 mod sweep;
 mod tags;
 mod tcp;

@@ -6,13 +6,14 @@ mod live;
 mod report;
 mod running;
 mod sending;
+mod setup;
 
 pub use live::LiveStreams;
 pub use report::{StreamReport, StreamsReport};
 
 use super::{Error, SendMethodChoice, TrafficSpec, testbed::Testbed};
 use crate::Conditions;
-use live::Setup;
+use setup::Setup;
 use shunt_gen::{Course, Ramp, Rate, Shape};
 use shunt_wire::line::LinkSpeed;
 use std::{

@@ -1,6 +1,6 @@
 //! One direction: a receiver, and the threads that send to it.
 
-use super::{flow_ranges::FlowRanges, live::Setup, sending::Sending};
+use super::{flow_ranges::FlowRanges, sending::Sending, setup::Setup};
 use crate::traffic::{Error, SendMethodChoice, sender, station::Station};
 use shunt_traffic::{Arrival, Mode, Received, Receiver, STREAMS_MAX, Selection};
 use std::{ops::Range, sync::Arc};

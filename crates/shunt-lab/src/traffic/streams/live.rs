@@ -4,7 +4,7 @@ use super::{RampSpec, StreamReport, StreamSpec, StreamsSpec, lane::Lane, running
 use crate::{
     Nic,
     traffic::{
-        Error, LEAD_NS, TrafficSpec,
+        Error, LEAD_NS,
         neighbour::Responder,
         require_root, sender,
         session::Over,
@@ -13,11 +13,10 @@ use crate::{
         testbed::{Network, Testbed},
     },
 };
-use shunt_gen::{Addresses, Course, Rate, Shape, Sizes, Timetable};
+use shunt_gen::{Addresses, Course, Rate, Timetable};
 use shunt_traffic::{Pacing, now_ns};
 use shunt_wire::line::LinkSpeed;
 use std::{
-    net::{Ipv4Addr, SocketAddr},
     ops::Range,
     sync::atomic::AtomicBool,
     thread::{self, Scope},
@@ -30,16 +29,6 @@ const CHANGE_NS: u64 = 5_000_000;
 const END_PATIENCE: Duration = Duration::from_secs(2);
 /// The load of a stream without a rate, in packets/s: more than one CPU sends.
 const UNPACED: f64 = 1e8;
-
-/// Sizes that hold for a whole session.
-pub(super) struct Setup {
-    /// Flows of all streams in one direction.
-    pub(super) flows: u32,
-    /// Largest frame with FCS.
-    pub(super) largest: u32,
-    /// Highest rate of all streams together in packets/s; None if a stream has none.
-    pub(super) most_pps: Option<f64>,
-}
 
 /// A session.
 pub struct LiveStreams<'scope, 'env> {
@@ -55,30 +44,6 @@ pub struct LiveStreams<'scope, 'env> {
     /// Addresses that are answered for, with the device.
     answered: Vec<(u32, Addresses)>,
     nics: Vec<Nic>,
-}
-
-impl Setup {
-    /// The sizes for streams that are known beforehand.
-    pub(super) fn for_streams(streams: &[StreamSpec], speed: Option<LinkSpeed>) -> Result<Self, Error> {
-        let mut setup = Self { flows: 0, largest: 64, most_pps: Some(0.0) };
-        for stream in streams {
-            let table = stream
-                .course(speed)
-                .and_then(|course| Ok(course.timetable()?))
-                .map_err(|error| stream.named(error))?;
-            let pps = table.most_pps();
-            setup.most_pps = setup.most_pps.zip(pps).map(|(all, one)| all + one);
-            setup.largest = setup.largest.max(stream.shape.sizes.largest());
-            setup.flows = setup.flows.saturating_add(stream.shape.flow_count().map_err(|e| stream.named(e))?);
-        }
-        Ok(setup)
-    }
-
-    /// A spec with frames of the largest size, which a network of our own is made for.
-    fn network_spec(&self) -> Result<TrafficSpec, Error> {
-        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 1));
-        Ok(TrafficSpec::for_shape(Shape::udp(any, any, Sizes::fixed(self.largest)?)))
-    }
 }
 
 pub(super) fn session<R>(
