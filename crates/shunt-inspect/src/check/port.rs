@@ -15,7 +15,7 @@ use std::{
 };
 
 /// Maximum time for a link to come up. Autonegotiation of copper takes up to four seconds.
-const LINK_TIME: Duration = Duration::from_secs(10);
+pub(super) const LINK_TIME: Duration = Duration::from_secs(10);
 
 /// A port and its network namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,9 +2,10 @@
 
 use super::{
     Checked, Fault,
-    port::{Port, switch},
+    port::{LINK_TIME, Port, switch},
     wire::{Sent, Wire},
 };
+use shunt_lab::net::wait_for;
 use std::{fmt, time::Duration};
 
 /// Frames that must pass in each mode, in both directions.
@@ -36,6 +37,11 @@ const MODES: [Mode; 6] = [
 ];
 
 impl Mode {
+    /// How ethtool shows a link that has it.
+    fn shown(self) -> String {
+        format!("{}Mb/s {}", self.mbps, if self.full { "Full" } else { "Half" })
+    }
+
     /// Its name in ethtool's lists.
     fn listed(self) -> String {
         format!("{}baseT/{}", self.mbps, if self.full { "Full" } else { "Half" })
@@ -118,19 +124,24 @@ fn negotiate(port: &Port, mode: Mode) -> Result<(), String> {
     port.run(&advertise).or_else(|_| port.run(&speed)).map(drop)
 }
 
+/// Speed and duplex of the link, as ethtool shows them.
+fn shown_mode(text: &str) -> String {
+    let value = |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name)).map(str::trim);
+    format!("{} {}", value("Speed:").unwrap_or("no speed"), value("Duplex:").unwrap_or("no duplex"))
+}
+
 /// Sends in a mode that was negotiated; the rate from the port to its peer in Mbit/s of the line.
 fn carry(port: &Port, wire: &Wire, mode: Mode) -> Result<f64, Fault> {
-    port.wait_for_link().and_then(|()| wire.ends[1].wait_for_link()).map_err(Fault::Failed)?;
-    let text = port.run(&format!("ethtool {}", port.name)).map_err(Fault::Broken)?;
-    let value = |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name)).map(str::trim);
-    let duplex = if mode.full { "Full" } else { "Half" };
-    if value("Speed:") != Some(&format!("{}Mb/s", mode.mbps)) || value("Duplex:") != Some(duplex) {
-        return Err(Fault::Failed(format!(
-            "{mode} was asked for, and the link has {} {}",
-            value("Speed:").unwrap_or("no speed"),
-            value("Duplex:").unwrap_or("")
-        )));
+    // The link may still be up in the old mode.
+    let mut shown = String::new();
+    let has_mode = || {
+        shown = shown_mode(&port.run(&format!("ethtool {}", port.name)).ok()?);
+        (shown == mode.shown()).then_some(())
+    };
+    if wait_for(LINK_TIME, has_mode).is_none() {
+        return Err(Fault::Failed(format!("{mode} was asked for, and the link has {shown}")));
     }
+    port.wait_for_link().and_then(|()| wire.ends[1].wait_for_link()).map_err(Fault::Failed)?;
     wire.both_ways(&vec![Sent::long(60); FRAMES])?.all("")?;
     let bytes = LONG.min(port.shown().map_err(Fault::Broken)?.mtu as usize + 14);
     let flood = wire.flood(0, bytes, MEASURED)?;
@@ -190,6 +201,8 @@ mod tests {
         assert_eq!(partner, [mode(10, false), mode(10, true), mode(100, true)]);
         assert_eq!(listed("\tSupported link modes:   Not reported\n", "Supported link modes:"), None);
         assert_eq!(listed(E1000E, "no such heading:"), None);
+        assert_eq!(shown_mode(E1000E), "100Mb/s no duplex");
+        assert_eq!(shown_mode("\tSpeed: 10Mb/s\n\tDuplex: Half\n"), mode(10, false).shown());
     }
 
     #[test]
