@@ -186,6 +186,8 @@ fn title<'n>(metric: &'n str, unit: &'n str) -> &'n str {
         ("", "instructions/packet") => "instructions per packet",
         ("", "us" | "ms" | "ns") => "time",
         ("", "1") => "ratio",
+        ("", "%") => "share",
+        ("/proc/stat", _) => "CPU load of /proc/stat",
         ("", unit) => unit,
         (metric, _) => metric,
     }

@@ -290,7 +290,7 @@ pub(crate) fn course_of_runs(
     let is_course = |(_, _, reading): &FileReading| {
         reading.runs.len() >= RUNS_OF_COURSE && reading.runs.iter().any(|run| run.value != reading.value)
     };
-    readings.iter().any(|reading| is_course(reading)).then_some(())?;
+    readings.iter().any(is_course).then_some(())?;
     Some(figure("each run", plot::runs(&runs_in_order(readings), &first.unit)?))
 }
 

@@ -23,6 +23,9 @@ pub(crate) struct Value {
     pub(crate) note: Option<String>,
 }
 
+/// The points of each line, by its place among the engines and its name.
+type Lines<'p, 'r> = BTreeMap<(usize, &'r str), Vec<&'p Point<'r>>>;
+
 /// A longer unit is shown in the title, since a card is narrow.
 const LONGEST_UNIT: usize = 8;
 
@@ -48,7 +51,7 @@ pub(crate) fn of_course(course: Course, points: &[Point], several_files: bool) -
     }
     let names = course::line_names(points, several_files);
     // The lines of a file or campaign share a card, at the place of its first file.
-    let mut cards: BTreeMap<(usize, &str), BTreeMap<(usize, &str), Vec<&Point>>> = BTreeMap::new();
+    let mut cards: BTreeMap<(usize, &str), Lines> = BTreeMap::new();
     for point in points {
         let (_, line) = point.line;
         let of_card = names.keys().filter(|key| prefix(&names, key) == prefix(&names, &point.line));
@@ -56,7 +59,7 @@ pub(crate) fn of_course(course: Course, points: &[Point], several_files: bool) -
         let of_card = cards.entry((first, prefix(&names, &point.line))).or_default();
         of_card.entry((engine::column(line), line)).or_default().push(point);
     }
-    let card = |((_, prefix), lines): ((usize, &str), BTreeMap<(usize, &str), Vec<&Point>>)| {
+    let card = |((_, prefix), lines): ((usize, &str), Lines)| {
         let colours = engine::colours(lines.keys().map(|(_, line)| (0, *line)));
         let are_engines = lines.keys().all(|(_, line)| engine::is_engine(line));
         let first = lines.values().flatten().map(|point| point.value).min_by(f64::total_cmp)?;
