@@ -120,7 +120,8 @@ impl FrameMaker {
             return None;
         }
         // SAFETY: `numbers` has an element for each flow of the plan, as `ends` has if the plan says that ends are
-        // listed, `steps` is a table if the plan is stepped, `frame` has `room` bytes, and nothing else is written but the state.
+        // listed, `steps` is a table if the plan is stepped, `frame` has `room` bytes, and nothing else is written but
+        // the state.
         let bytes = unsafe {
             shunt_host_traffic_next(
                 &raw const self.plan,

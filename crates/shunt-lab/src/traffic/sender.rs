@@ -62,7 +62,7 @@ pub(super) enum PacketSource {
 /// Packets of a socket, one frame at a time.
 enum Due {
     Made(Box<FrameMaker>),
-    Captured(Replayer),
+    Captured(Box<Replayer>),
 }
 
 /// Whether to try live frames on a device.
@@ -191,7 +191,9 @@ impl PacketSource {
     fn due(&self) -> Due {
         match self {
             Self::Made(traffic) => Due::Made(Box::new(FrameMaker::new(traffic))),
-            Self::Captured(capture, round) => Due::Captured(Replayer::new(capture.clone(), round.clone())),
+            Self::Captured(capture, round) => {
+                Due::Captured(Box::new(Replayer::new(capture.clone(), round.clone())))
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A session whose streams start, change and stop one by one.
 
-use super::{RampSpec, StreamReport, StreamSpec, StreamsSpec, lane::Lane, running::Running};
+use super::{RampSpec, StreamReport, StreamSpec, StreamsSpec, lane::Lane, running::Running, setup::Setup};
 use crate::{
     Nic,
     traffic::{
