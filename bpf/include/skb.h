@@ -135,15 +135,15 @@ static __always_inline int shunt_skb_decrypted(struct __sk_buff *skb)
 	       1;
 }
 
-/* The connection that conntrack found for the packet, or 0. The low three bits of the field hold its state. */
+/* The address of the connection that conntrack found for the packet, with enum ip_conntrack_info in its low bits. */
 static __always_inline unsigned long shunt_skb_connection(struct __sk_buff *skb)
 {
 	struct sk_buff___shunt *kernel = (void *)skb;
 
 	if (!bpf_cast_to_kern_ctx)
-		return BPF_CORE_READ_BITFIELD_PROBED(kernel, _nfct) & ~7UL;
+		return BPF_CORE_READ_BITFIELD_PROBED(kernel, _nfct);
 	kernel = bpf_cast_to_kern_ctx(skb);
-	return kernel->_nfct & ~7UL;
+	return kernel->_nfct;
 }
 
 /* The identity of the packet's data: the address of its buffer. */

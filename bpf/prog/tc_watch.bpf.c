@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * tc egress: watches packets that Linux forwarded, and learns flows from packets whose ingress headers are still
- * kept as candidates. This program has an object of its own because it needs conntrack's kfuncs.
+ * kept as candidates. This program has an object of its own because it needs more of the kernel than the others.
  */
 #include "include/learn/judge.h"
 #include "include/changes/stations.h"
@@ -441,10 +441,8 @@ __noinline int shunt_derive_any(struct __sk_buff *skb, const struct shunt_packet
 static __always_inline enum shunt_reason learn(const struct egress *s, __u32 family, struct shunt_packet *p)
 {
 	struct shunt_flow *f = &s->scratch->flow;
-	struct nf_conn *ct = 0;
+	struct shunt_connection found = {};
 	enum shunt_reason why;
-	__u32 tracked = 0;
-	__u8 dir;
 
 	if (s->now - s->c->at_ticks > shunt_ticks(SHUNT_CANDIDATE_MS))
 		return SHUNT_AGED;
@@ -473,28 +471,24 @@ static __always_inline enum shunt_reason learn(const struct egress *s, __u32 fam
 	if (f->flags & SHUNT_FLOW_UNTRACKED) {
 		choose_direction(s, family);
 	} else {
-		ct = shunt_ct_lookup(s, family, &dir);
-		if (!ct)
+		found = shunt_ct_find(s, family);
+		if (!found.at)
 			return SHUNT_NO_CONNTRACK;
-		why = shunt_ct_is_of(s->skb, ct) ? shunt_ct_judge(s, family, ct, dir, &f->flags) : SHUNT_NO_CONNTRACK;
-		shunt_ct_limit_reprove(s, ct, f);
-		tracked = 1;
+		why = shunt_ct_judge(s, family, &found, &f->flags);
+		shunt_ct_limit_reprove(s, found.ct, f);
 	}
-	/* Keep clang from testing ct instead: 6.1's verifier takes ct for NULL even after a NULL test. */
-	barrier_var(tracked);
 	if (why == SHUNT_OK)
 		why = prove(s, family, p);
-	if (tracked) {
+	if (why == SHUNT_OK && found.at) {
 		/*
 		 * A CPU that deletes a connection first marks it dying and then retires its flows (ct_gone). If the
 		 * flow was inserted too late for that, retire it here; no packet has used it. The insertion was a full
 		 * barrier.
 		 */
-		if (!(ct->status & SHUNT_IPS_DYING))
-			release(s, family);
-		else if (why == SHUNT_OK)
+		if (shunt_ct_is_dying(s, family, &found))
 			why = SHUNT_DYING;
-		bpf_ct_release(ct);
+		else
+			release(s, family);
 	}
 	return why;
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The conntrack fields that learning reads, relocated by CO-RE, and conntrack's kfuncs (Linux 5.18). */
+/*
+ * The conntrack fields that learning reads, relocated by CO-RE. An sk_buff names its connection, so they are copied from
+ * there; conntrack's kfuncs (Linux 5.18) are needed only for connections that nf_flowtable has taken over.
+ */
 #ifndef SHUNT_CONNTRACK_H
 #define SHUNT_CONNTRACK_H
 
@@ -16,6 +19,12 @@ enum {
 	SHUNT_IPS_HELPER = 1 << 13,
 	SHUNT_IPS_OFFLOAD = 1 << 14,
 	SHUNT_IPS_HW_OFFLOAD = 1 << 15,
+
+	SHUNT_CTINFO_MASK = 7, /* of sk_buff._nfct: enum ip_conntrack_info; the rest is the address of a nf_conn */
+	SHUNT_CTINFO_REPLY = 3, /* IP_CT_IS_REPLY; from here on, a packet belongs to the reply direction */
+	SHUNT_CTINFO_UNTRACKED = 7,
+
+	SHUNT_CT_MAX = 512, /* the most bytes of a nf_conn that are copied; about 250 on a 64-bit kernel */
 
 	SHUNT_TCP_CONNTRACK_ESTABLISHED = 3,
 	SHUNT_TCP_BE_LIBERAL = 0x08,
@@ -64,7 +73,12 @@ struct nf_ct_ext {
 	__u8 offset[1];
 };
 
+struct nf_conntrack_zone___shunt {
+	__u16 id;
+};
+
 struct nf_conn {
+	struct nf_conntrack_zone___shunt zone; /* only with CONFIG_NF_CONNTRACK_ZONES */
 	__u32 timeout; /* the low half of the jiffies at which the connection times out */
 	unsigned long status;
 	struct nf_ct_ext *ext;
@@ -87,7 +101,7 @@ struct bpf_ct_opts___shunt {
 };
 
 struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 tuple_size,
-				  struct bpf_ct_opts___shunt *opts, __u32 opts_size) __ksym;
-void bpf_ct_release(struct nf_conn *ct) __ksym;
+				  struct bpf_ct_opts___shunt *opts, __u32 opts_size) __ksym __weak;
+void bpf_ct_release(struct nf_conn *ct) __ksym __weak;
 
 #endif

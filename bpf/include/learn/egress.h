@@ -4,6 +4,7 @@
 #define SHUNT_EGRESS_H
 
 #include "core/tcp.h"
+#include "include/learn/conntrack.h"
 #include "include/learn/watch.h"
 
 enum { SHUNT_NO_ENTRY = -1 };
@@ -18,6 +19,7 @@ struct scratch {
 	struct shunt_flow flow; /* the derived action */
 	__u8 to[32]; /* the new addresses of the derived action */
 	union shunt_key key; /* the key of the derived action */
+	__u8 connection[SHUNT_CT_MAX] __attribute__((aligned(8))); /* a copy of conntrack's entry */
 };
 
 struct {

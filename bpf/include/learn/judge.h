@@ -3,23 +3,50 @@
 #ifndef SHUNT_JUDGE_H
 #define SHUNT_JUDGE_H
 
-#include "include/learn/conntrack.h"
 #include "include/learn/egress.h"
 #include "include/events.h"
 #include "include/skb.h"
 
+/* A connection in the kernel's memory, and what learning knows of it. */
+struct shunt_connection {
+	unsigned long at; /* the address of its nf_conn; 0 if there is none */
+	const struct nf_conn *ct; /* a copy in the scratch space */
+	int reply; /* the packet belongs to the reply direction */
+	int held; /* the packet holds a reference */
+};
+
+static __always_inline int shunt_ct_is_offloaded(const struct nf_conn *ct)
+{
+	return !!(ct->status & (SHUNT_IPS_OFFLOAD | SHUNT_IPS_HW_OFFLOAD));
+}
+
+/* Copies the connection at an address. Returns -1 on failure. */
+static __always_inline int shunt_ct_copy(const struct egress *s, unsigned long at)
+{
+	__u32 bytes = bpf_core_type_size(struct nf_conn);
+
+	return bpf_probe_read_kernel(s->scratch->connection, bytes < SHUNT_CT_MAX ? bytes : SHUNT_CT_MAX,
+				     (const void *)at);
+}
+
 /*
- * Looks up the connection of a packet at egress by its reversed tuple. Stores the direction that matched in `dir`. The
- * caller releases the connection.
+ * Finds a connection that nf_flowtable has taken over, whose packets it forwards without conntrack, by the reversed
+ * tuple of a packet at egress. With `at`, finds only the connection there. Returns its address, or 0 if there is none,
+ * or if it is being deleted; `dir` is the direction that matched.
  */
-static __always_inline struct nf_conn *shunt_ct_lookup(const struct egress *s, __u32 family, __u8 *dir)
+static __always_inline unsigned long shunt_ct_find_offloaded(const struct egress *s, __u32 family, unsigned long at,
+							     __u8 *dir)
 {
 	struct bpf_ct_opts___shunt opts = { .netns_id = -1, .l4proto = s->c->l4_proto };
 	const __be16 *ports = (const __be16 *)s->scratch->seen.l4;
 	const __u32 *addr = shunt_header_addrs(family, &s->scratch->seen);
 	struct bpf_sock_tuple tuple = {};
+	unsigned long found;
 	struct nf_conn *ct;
 
+	/* The address of a kfunc would say the same, but 6.1 refuses to load it. */
+	if (!bpf_core_type_exists(struct bpf_ct_opts___shunt))
+		return 0;
 	if (family == 4) {
 		__builtin_memcpy(&tuple.ipv4.saddr, addr + 1, 4);
 		__builtin_memcpy(&tuple.ipv4.daddr, addr, 4);
@@ -33,36 +60,84 @@ static __always_inline struct nf_conn *shunt_ct_lookup(const struct egress *s, _
 		tuple.ipv6.dport = ports[0];
 		ct = bpf_skb_ct_lookup(s->skb, &tuple, sizeof(tuple.ipv6), &opts, sizeof(opts));
 	}
+	if (!ct)
+		return 0;
+	found = (unsigned long)ct;
+	if ((at && found != at) || !shunt_ct_is_offloaded(ct) || ct->status & SHUNT_IPS_DYING ||
+	    (!at && shunt_ct_copy(s, found)))
+		found = 0;
+	bpf_ct_release(ct);
 	*dir = opts.dir;
-	return ct;
+	return found;
 }
 
 /*
- * Whether conntrack found this connection for the packet. Another connection may have the same addresses and ports: in
- * another zone, in another network namespace that the packet passed, or one that `notrack` applies to by now.
- * nf_flowtable forwards packets of the connections that it has taken over without conntrack.
+ * Finds the connection of a packet at egress, and copies it. The address is 0 if conntrack does not track the packet,
+ * or only in a zone.
  */
-static __always_inline int shunt_ct_is_of(struct __sk_buff *skb, const struct nf_conn *ct)
+static __always_inline struct shunt_connection shunt_ct_find(const struct egress *s, __u32 family)
 {
-	unsigned long found = shunt_skb_connection(skb);
+	struct shunt_connection found = { .ct = (const struct nf_conn *)s->scratch->connection };
+	unsigned long nfct = shunt_skb_connection(s->skb);
+	__u8 dir = 0;
 
-	return found == (unsigned long)ct || (!found && ct->status & (SHUNT_IPS_OFFLOAD | SHUNT_IPS_HW_OFFLOAD));
+	found.at = nfct & ~(unsigned long)SHUNT_CTINFO_MASK;
+	found.held = !!found.at;
+	if (found.held) {
+		found.reply = (nfct & SHUNT_CTINFO_MASK) >= SHUNT_CTINFO_REPLY;
+		if (shunt_ct_copy(s, found.at))
+			found.at = 0;
+	} else {
+		found.at = shunt_ct_find_offloaded(s, family, 0, &dir);
+		/* The look-up used the reversed tuple, so the packet belongs to the other direction. */
+		found.reply = dir == 0;
+	}
+	if (found.at && bpf_core_field_exists(found.ct->zone) && found.ct->zone.id)
+		found.at = 0;
+	return found;
 }
 
-/* Whether a direction of a connection has the addresses and ports of the candidate. */
-static __always_inline int shunt_ct_same_tuple(__u32 family, const struct nf_conntrack_tuple___shunt *t,
-					       const struct shunt_candidate *c)
+/* Whether a connection is being deleted by now, or is gone. */
+static __always_inline int shunt_ct_is_dying(const struct egress *s, __u32 family, const struct shunt_connection *found)
 {
-	const __be16 *ports = (const __be16 *)c->headers.l4;
-	const __u32 *addr = shunt_header_addrs(family, &c->headers);
+	unsigned long status;
+	__u8 dir;
 
-	if (t->src.u.all != ports[0] || t->dst.u.all != ports[1])
+	if (!found->held)
+		return !shunt_ct_find_offloaded(s, family, found->at, &dir);
+	status = BPF_CORE_READ_BITFIELD_PROBED((const struct nf_conn *)found->at, status);
+	return !!(status & SHUNT_IPS_DYING);
+}
+
+/*
+ * Whether a direction of a connection has these addresses and ports, the source first. Addresses have one word with
+ * IPv4, and four with IPv6.
+ */
+static __always_inline int shunt_ct_same_tuple(__u32 family, const struct nf_conntrack_tuple___shunt *t,
+					       const __u32 *src, const __u32 *dst, __be16 sport_be, __be16 dport_be)
+{
+	if (t->src.u.all != sport_be || t->dst.u.all != dport_be)
 		return 0;
 	if (family == 4)
-		return t->src.u3.all[0] == addr[0] && t->dst.u3.all[0] == addr[1];
-	return t->src.u3.all[0] == addr[0] && t->src.u3.all[1] == addr[1] && t->src.u3.all[2] == addr[2] &&
-	       t->src.u3.all[3] == addr[3] && t->dst.u3.all[0] == addr[4] && t->dst.u3.all[1] == addr[5] &&
-	       t->dst.u3.all[2] == addr[6] && t->dst.u3.all[3] == addr[7];
+		return t->src.u3.all[0] == src[0] && t->dst.u3.all[0] == dst[0];
+	return t->src.u3.all[0] == src[0] && t->src.u3.all[1] == src[1] && t->src.u3.all[2] == src[2] &&
+	       t->src.u3.all[3] == src[3] && t->dst.u3.all[0] == dst[0] && t->dst.u3.all[1] == dst[1] &&
+	       t->dst.u3.all[2] == dst[2] && t->dst.u3.all[3] == dst[3];
+}
+
+/* Whether the candidate has the tuple of one direction, and the packet at egress the reversed tuple of the other. */
+static __always_inline int shunt_ct_same_tuples(const struct egress *s, __u32 family,
+						const struct nf_conntrack_tuple___shunt *in,
+						const struct nf_conntrack_tuple___shunt *back)
+{
+	__u32 next = family == 4 ? 1 : 4;
+	const __be16 *old_ports = (const __be16 *)s->c->headers.l4;
+	const __be16 *new_ports = (const __be16 *)s->scratch->seen.l4;
+	const __u32 *old = shunt_header_addrs(family, &s->c->headers);
+	const __u32 *new = shunt_header_addrs(family, &s->scratch->seen);
+
+	return shunt_ct_same_tuple(family, in, old, old + next, old_ports[0], old_ports[1]) &&
+	       shunt_ct_same_tuple(family, back, new + next, new, new_ports[1], new_ports[0]);
 }
 
 /* Asks the daemon to set IP_CT_TCP_FLAG_BE_LIBERAL on both directions of a connection. */
@@ -125,21 +200,22 @@ static __always_inline void shunt_ct_report_lag(const struct egress *s, __u32 fa
 }
 
 /*
- * Whether conntrack's state allows this connection on the fast path. `found_dir` is the direction that the look-up
- * found. Adds SHUNT_FLOW_REPLY and SHUNT_FLOW_UNREPLIED to `flags`.
+ * Whether conntrack's state allows this connection on the fast path. Adds SHUNT_FLOW_REPLY and SHUNT_FLOW_UNREPLIED to
+ * `flags`.
  */
-static __always_inline enum shunt_reason shunt_ct_judge(const struct egress *s, __u32 family, const struct nf_conn *ct,
-							__u8 found_dir, __u8 *flags)
+static __always_inline enum shunt_reason shunt_ct_judge(const struct egress *s, __u32 family,
+							const struct shunt_connection *found, __u8 *flags)
 {
+	const struct nf_conn *ct = found->ct;
 	unsigned long status = ct->status;
+	struct nf_ct_ext *ext = ct->ext;
 	__u8 both;
 
-	/* The look-up used the reversed tuple, so the packet belongs to the other direction. */
-	if (found_dir == 0) {
+	if (found->reply) {
 		*flags |= SHUNT_FLOW_REPLY;
-		if (!shunt_ct_same_tuple(family, &ct->tuplehash[1].tuple, s->c))
+		if (!shunt_ct_same_tuples(s, family, &ct->tuplehash[1].tuple, &ct->tuplehash[0].tuple))
 			return SHUNT_OTHER_TUPLE;
-	} else if (!shunt_ct_same_tuple(family, &ct->tuplehash[0].tuple, s->c)) {
+	} else if (!shunt_ct_same_tuples(s, family, &ct->tuplehash[0].tuple, &ct->tuplehash[1].tuple)) {
 		return SHUNT_OTHER_TUPLE;
 	}
 	if (status & SHUNT_IPS_DYING)
@@ -147,7 +223,7 @@ static __always_inline enum shunt_reason shunt_ct_judge(const struct egress *s, 
 	if (!(status & SHUNT_IPS_CONFIRMED))
 		return SHUNT_UNCONFIRMED;
 	/* A connection that a helper expected may have the helper too, without the status bit. */
-	if (status & SHUNT_IPS_HELPER || (ct->ext && ct->ext->offset[0]))
+	if (status & SHUNT_IPS_HELPER || (ext && BPF_CORE_READ(ext, offset[0])))
 		return SHUNT_HELPER;
 	if (bpf_core_field_exists(ct->mark) &&
 	    shunt_mark_excluded(ct->mark, shunt_control.exclude_ct_mark, shunt_control.exclude_ct_mark_mask))
