@@ -12,7 +12,7 @@ use crate::{
     dut::{self, Dut},
     nat::NatPlan,
     search::{Goal, Range, Wrong},
-    throughput::{self, Engine, Generated, ThroughputPlan, unless_stopped},
+    throughput::{self, Device, Engine, Generated, ThroughputPlan, unless_stopped},
     traffic::{Error, Testbed, TrafficSpec, Variant, require_root},
     turns::in_turn,
 };
@@ -288,6 +288,7 @@ impl CardPlan {
             nics: Vec::new(),
             limit: None,
             dut: None,
+            own_load: false,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     Doubt, Labels, Limit, Measured, PathLabel, Progress, Reading, Results, ResultsFile, Spread,
     dut::{self, Dut},
     throughput::Engine,
-    traffic::{Directed, Error, Testbed, TrafficSpec, Variant},
+    traffic::{Error, Testbed, TrafficSpec, Variant},
 };
 pub use effect::{Cost, Effect};
 use runs::Runs;

@@ -2,7 +2,7 @@
 
 use crate::{
     Doubt, ResultsFile, Run,
-    dut::{self, Dut},
+    dut::{self, Dut, LoadMeter},
     load::{Load, RunTime},
     search::Goal,
     throughput::{Engine, RunningShunt, unless_stopped},
@@ -70,7 +70,8 @@ impl Bench<'_> {
             self.start_flows(session)?;
             let schedule = Schedule { pps: Some(load_pps), duration: Some(time), ..schedule(self.spec) };
             let idle = self.idle_load(stop)?;
-            let (directed, load) = dut::run(session, &schedule, self.dut, || Ok(()))?;
+            let meter = LoadMeter::for_router(session, self.dut, false)?;
+            let (directed, load) = dut::run(session, &schedule, &meter, || Ok(()))?;
             unless_stopped(stop)?;
             let is_late = directed.iter().any(Directed::is_held_up);
             let figures = Figures::sum(&directed);

@@ -41,8 +41,8 @@ pub struct LiveStreams<'scope, 'env> {
     /// From the first port to the second, and back.
     lanes: [Option<Lane>; 2],
     streams: Vec<Running>,
-    /// Addresses that are answered for, with the device.
-    answered: Vec<(u32, Addresses)>,
+    /// Addresses that are answered for, with the device, and whether its frames have tags.
+    answered: Vec<(u32, Addresses, bool)>,
     nics: Vec<Nic>,
 }
 
@@ -136,8 +136,9 @@ impl<'env> LiveStreams<'_, 'env> {
             self.nics = [&near, &far].map(|station| station.within(|| Nic::read(&station.ifname))).to_vec();
         }
         let (from, to) = if spec.reverse { (far, near) } else { (near, far) };
-        self.answer_for(&from, spec.shape.source)?;
-        self.answer_for(&to, spec.shape.destination)?;
+        let is_tagged = !spec.shape.tags.is_empty();
+        self.answer_for(&from, spec.shape.source, is_tagged)?;
+        self.answer_for(&to, spec.shape.destination, is_tagged)?;
         let (name, traffic) = between(&from, &to, spec.shape.clone())?;
         let load = table.most_pps().unwrap_or(UNPACED);
         let lane = self.lane(&from, &to, spec.reverse)?;
@@ -180,13 +181,18 @@ impl<'env> LiveStreams<'_, 'env> {
     }
 
     /// Answers ARP and neighbour discovery for addresses that the device does not have.
-    fn answer_for(&mut self, station: &Station<'_>, addresses: Addresses) -> Result<(), Error> {
-        let key = (station.ifindex, addresses);
+    fn answer_for(
+        &mut self,
+        station: &Station<'_>,
+        addresses: Addresses,
+        is_tagged: bool,
+    ) -> Result<(), Error> {
+        let key = (station.ifindex, addresses, is_tagged);
         if self.answered.contains(&key) {
             return Ok(());
         }
         self.answered.push(key);
-        if let Some(responder) = Responder::for_station(station, addresses)? {
+        if let Some(responder) = Responder::for_station(station, addresses, is_tagged)? {
             let over = self.over;
             self.scope.spawn(move || responder.serve(over));
         }
