@@ -5,6 +5,7 @@
 mod agent;
 mod bench;
 mod campaign;
+mod card;
 mod check;
 mod connections;
 mod culprits;

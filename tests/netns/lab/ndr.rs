@@ -211,7 +211,7 @@ fn engines_are_searched_side_by_side_and_leave_nothing_behind() {
     assert_eq!(files, [""; 0]);
 }
 
-fn namespaces() -> Vec<String> {
+pub(crate) fn namespaces() -> Vec<String> {
     let entries = fs::read_dir("/run/netns").unwrap();
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     names.filter(|name| name.starts_with("shunt-")).collect()
