@@ -64,16 +64,21 @@ fn percentiles(paths: &[Path]) -> String {
         head.extend(COLUMNS.map(str::to_owned));
     }
     let mut table: Vec<Vec<String>> = [head].into_iter().chain(stage_rows(paths)).collect();
-    for row in &mut table {
-        row.swap(0, 1);
+    // The last row has numbers of packets.
+    let times = table.len() - 1;
+    for row in &mut table[..times] {
+        // A path without the stage has a dash in its first column.
+        let columns = row[1..].chunks_mut(COLUMNS.len()).filter(|columns| !columns[1].is_empty());
+        columns.for_each(|columns| columns.swap(0, 1));
     }
+    table.iter_mut().for_each(|row| row.swap(0, 1));
     table[0][0] = "since the one before (us)".to_owned();
     // One line for each path: the columns below have the same order.
     format!("{}\n{}", names.join(" | "), align("><>", &table))
 }
 
 /// What a path has for each stage, in microseconds.
-pub(crate) const COLUMNS: [&str; 4] = ["p50", "share", "p99", "max"];
+pub(crate) const COLUMNS: [&str; 4] = ["share", "p50", "p99", "max"];
 
 /// The stages of these paths, in the order in which packets pass them.
 pub(crate) fn stages(paths: &[Path]) -> Vec<StageName> {
@@ -106,8 +111,8 @@ pub(crate) fn stage_rows(paths: &[Path]) -> Vec<Vec<String>> {
         for path in paths {
             match path.stages.iter().find(|one| one.stage == stage) {
                 Some(one) => row.extend([
-                    us(one.times.p50_ns as f64),
                     us(one.share_ns),
+                    us(one.times.p50_ns as f64),
                     us(one.times.p99_ns as f64),
                     us(one.times.max_ns as f64),
                 ]),
@@ -120,7 +125,7 @@ pub(crate) fn stage_rows(paths: &[Path]) -> Vec<Vec<String>> {
         let mut row = vec![name.to_owned()];
         for path in paths {
             let times = if name == "total" { &path.total } else { &path.crossing };
-            let all = [times.p50_ns as f64, times.mean_ns, times.p99_ns as f64, times.max_ns as f64];
+            let all = [times.mean_ns, times.p50_ns as f64, times.p99_ns as f64, times.max_ns as f64];
             row.extend(all.map(us));
         }
         table.push(row);
