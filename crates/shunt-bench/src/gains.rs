@@ -61,7 +61,7 @@ pub fn gains(results: &Results) -> anyhow::Result<String> {
 /// counterpart.
 fn ratio(shunt: &Reading, linux: &Reading) -> anyhow::Result<(f64, Spread)> {
     let (shunt, linux) = (shunt.values(), linux.values());
-    let ratio = ratio_of_pairs(&shunt, &linux).or_else(|| ratio_of_samples(&shunt, &linux));
+    let ratio = ratio_of_pairs(&shunt, &linux, 1).or_else(|| ratio_of_samples(&shunt, &linux, 1));
     let (value, spread) = ratio.context("a run is 0")?;
     ensure!(spread.kind == SpreadKind::Confidence95, "too few runs for an interval of the gain");
     Ok((value, spread))

@@ -82,6 +82,7 @@ impl Hosts {
     /// Starts a client that waits this long for each answer.
     fn send<'s>(&'s self, scope: &'s Scope<'s, '_>, name: &str, patience: Duration) {
         self.start(scope, name, move || {
+            real_time(1);
             let mut buffer = [0; 2000];
             while self.go_on() {
                 // A new port each time: a new connection.
@@ -326,34 +327,6 @@ fn a_throttled_cgroup_is_named() {
     let cause = likely(&report);
     assert_eq!((&cause["kind"], &cause["thread"]), (&"throttled".into(), &"server".into()), "{cause:#}");
     assert!(cgroup.0.ends_with(cause["cgroup"].as_str().unwrap()), "{cause:#}");
-}
-
-#[test]
-fn softirqs_that_keep_a_cpu_busy_are_named() {
-    if !require_root() {
-        return;
-    }
-    let hosts = Hosts::new();
-    let rules: String =
-        (0..2000).map(|n| format!("ip saddr 10.0.{}.{} counter;", n / 250, n % 250)).collect();
-    let chain = "chain c { type filter hook prerouting priority raw; udp dport 7 accept;";
-    hosts.traced.nft(&format!("table ip busy {{ {chain} {rules} drop; }}"));
-    // The packets of both clients wait in the queue of one CPU.
-    let mask = format!("{:x}", 1u64 << last_cpu());
-    hosts.traced.run(&format!("echo {mask} > /sys/class/net/s0/queues/rx-0/rps_cpus"));
-    let report = thread::scope(|scope| {
-        hosts.serve(scope, "server", |_| real_time(1), || ());
-        hosts.start(scope, "flood", || {
-            let socket = hosts.client.within(|| UdpSocket::bind("192.0.2.2:0")).unwrap();
-            while hosts.go_on() {
-                let _ = socket.send_to(&[0; 18], "192.0.2.1:9");
-            }
-        });
-        hosts.send(scope, "client", LONG);
-        hosts.trace()
-    });
-    let cause = likely(&report);
-    assert_eq!(cause["kind"], "softirq", "{cause:#}");
 }
 
 #[test]

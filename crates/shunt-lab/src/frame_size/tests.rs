@@ -1,5 +1,8 @@
 use super::*;
-use crate::{Conditions, SpreadKind, traffic::Figures};
+use crate::{
+    Conditions, SpreadKind,
+    traffic::{Directed, Figures},
+};
 
 fn figures(pps: f64, loss_ratio: f64) -> Figures {
     let received = (pps * 2.0) as u64;

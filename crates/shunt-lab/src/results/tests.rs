@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Doubt, Limit, Run, Spread, SpreadKind};
+use crate::{Doubt, Limit, Position, Run, Spread, SpreadKind};
 use std::{fs::Permissions, os::unix::fs::PermissionsExt};
 
 fn begun(path: &Path) -> ResultsFile {

@@ -119,21 +119,21 @@ impl fmt::Display for Culprit {
             Self::Qdisc { qdisc, device } if qdisc.is_empty() => write!(f, "the qdisc of {device}"),
             Self::Qdisc { qdisc, device } => write!(f, "the qdisc {qdisc} of {device}"),
             Self::Cpu { thread, holder: Some(holder) } => {
-                write!(f, "{thread} waits for a CPU, which {holder} has")
+                write!(f, "`{thread}` waits for a CPU, which `{holder}` has")
             }
-            Self::Cpu { thread, holder: None } => write!(f, "{thread} waits for a CPU"),
+            Self::Cpu { thread, holder: None } => write!(f, "`{thread}` waits for a CPU"),
             Self::Throttled { thread, cgroup } => {
-                write!(f, "the CPU limit of cgroup {cgroup} holds {thread} back")
+                write!(f, "the CPU limit of cgroup `{cgroup}` holds `{thread}` back")
             }
-            Self::Sleep { thread, call } => write!(f, "{thread} sleeps in {call}"),
-            Self::Lock { thread, holder } => write!(f, "{thread} waits for a lock, which {holder} has"),
+            Self::Sleep { thread, call } => write!(f, "`{thread}` sleeps in {call}"),
+            Self::Lock { thread, holder } => write!(f, "`{thread}` waits for a lock, which `{holder}` has"),
             Self::Blocked { thread, call, waker: Some(waker) } => {
-                write!(f, "{thread} waits in {call}, until {waker} wakes it")
+                write!(f, "`{thread}` waits in {call}, until `{waker}` wakes it")
             }
-            Self::Blocked { thread, call, waker: None } => write!(f, "{thread} waits in {call}"),
-            Self::Copy { thread } => write!(f, "{thread} copies slowly: its receive call takes the time"),
+            Self::Blocked { thread, call, waker: None } => write!(f, "`{thread}` waits in {call}"),
+            Self::Copy { thread } => write!(f, "`{thread}` copies slowly: its receive call takes the time"),
             Self::Program { thread } => {
-                write!(f, "{thread} runs on the CPU: it computes, or copies in its own memory")
+                write!(f, "`{thread}` runs on the CPU: it computes, or copies in its own memory")
             }
             Self::Softirq { cpu: None } => {
                 f.write_str("softirqs keep a CPU busy: its queue of packets is full")
@@ -141,7 +141,7 @@ impl fmt::Display for Culprit {
             Self::Softirq { cpu: Some(cpu) } => write!(f, "softirqs of CPU {cpu}"),
             Self::Conntrack => f.write_str("conntrack refuses packets; see `conntrack -S`"),
             Self::Rule { hook, chain: Some(chain) } => {
-                write!(f, "the rules of chain {chain} (hook {hook}) drop packets")
+                write!(f, "the rules of chain `{chain}` (hook {hook}) drop packets")
             }
             Self::Rule { hook, chain: None } => write!(f, "netfilter (hook {hook}) drops packets"),
             Self::SocketBuffer { socket } => {

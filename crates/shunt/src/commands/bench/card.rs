@@ -6,11 +6,10 @@ pub(crate) mod view;
 use super::{
     nat::connections_of_a_router,
     testbed::{self, TRIAL_OVERHEAD},
-    traffic::{UNRESERVED_PORTS, conntrack_max, fit, udp_traffic},
+    traffic::{UNRESERVED_PORTS, conntrack_max, udp_traffic, unfit},
 };
 use crate::{
     commands::{
-        bench::traffic::FrameSizes,
         measure::{MeasureContext, Measurement, begin},
         report,
     },
@@ -18,7 +17,7 @@ use crate::{
     render::Answer,
 };
 pub(super) use args::CardArgs;
-use shunt_gen::Sizes;
+use shunt_gen::{FrameSizes, Sizes};
 use shunt_lab::{
     Results,
     card::{CardPlan, Effort, FLOWS, SizedTraffic, WHAT},
@@ -111,7 +110,7 @@ fn sized_traffic(typed: &CardArgs, name: &str, sizes: &FrameSizes) -> anyhow::Re
     let mut spec = udp_traffic(IpVersion::V4, typed.testbed.speed, false, Sizes::fixed(MIN_FRAME_BYTES)?);
     spec.shape.source_ports.count = UNRESERVED_PORTS.count.min(FLOWS as u16);
     spec.shape.flows = Some(FLOWS);
-    spec.shape.sizes = fit(Some(sizes), &spec.shape)?;
+    spec.shape.sizes = spec.shape.fit(Some(sizes)).map_err(unfit)?;
     Ok(SizedTraffic { name: name.to_owned(), spec })
 }
 

@@ -67,7 +67,7 @@ fn answers_match_their_golden_files() {
 #[test]
 fn every_measurement_prints_a_file_of_results() {
     let (matrix, rxtx) = (goodput::sample::matrix(), goodput::sample::rxtx());
-    let answers: [&dyn Answer; 8] = [
+    let answers: [&dyn Answer; 9] = [
         &simulated(),
         &card::sample::card(),
         &nat::sample::nat(),
