@@ -208,7 +208,7 @@ int shunt_receive(struct xdp_md *ctx)
 		arrival->ends = ends;
 	else
 		add_time(&total->jitter, arrival->jitter >> 4);
-	return account(ctx, total, now, (__u32)(end - data),
+	return account(ctx, total, now, p.l2_bytes + p.l3_bytes,
 		       plan.handshakes ? finish_handshake(ctx, &p, data, end) : XDP_DROP);
 }
 

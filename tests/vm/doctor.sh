@@ -4,10 +4,11 @@
 #
 #     cargo xtask vm --kernel drivers --nics virtio-net-pci,mq=on,vectors=10 --file $PWD/tests/vm/doctor.sh -- \
 #         sh $PWD/tests/vm/doctor.sh virtio_net
-#     cargo xtask vm --kernel drivers --nics e1000e --file $PWD/tests/vm/doctor.sh -- sh $PWD/tests/vm/doctor.sh e1000e
+#     cargo xtask vm --kernel drivers --nics e1000e --file $PWD/tests/vm/doctor.sh -- \
+#         sh $PWD/tests/vm/doctor.sh e1000e
 #
-# The argument is the driver's module. A line has the fault, a tab, the rule that must find it, a tab, and the rules that
-# were found, in the doctor's order.
+# The argument is the driver's module. A line has the fault, a tab, the rule that must find it, a tab, and the rules
+# that were found, in the doctor's order.
 set -eu
 module=$1
 modprobe -a "$module" nf_conntrack nf_conntrack_netlink veth

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The conntrack fields that learning reads, relocated by CO-RE. An sk_buff names its connection, so they are copied from
- * there; conntrack's kfuncs (Linux 5.18) are needed only for connections that nf_flowtable has taken over.
+ * The conntrack fields that learning reads, relocated by CO-RE. An sk_buff names its connection, so they are copied
+ * from there; conntrack's kfuncs (Linux 5.18) are needed only for connections that nf_flowtable has taken over.
  */
 #ifndef SHUNT_CONNTRACK_H
 #define SHUNT_CONNTRACK_H

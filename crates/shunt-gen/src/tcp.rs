@@ -1,5 +1,5 @@
-//! TCP connections with requests and responses: both ends of many connections, as events in and segments out. No I/O and
-//! no clock; times are durations since the start of the run.
+//! TCP connections with requests and responses: both ends of many connections, as events in and segments out. No I/O
+//! and no clock; times are durations since the start of the run.
 
 mod endpoint;
 mod ends;

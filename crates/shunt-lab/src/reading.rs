@@ -82,8 +82,8 @@ pub struct Position {
 }
 
 impl Position {
-    /// The position of a quantity that was measured at one offered rate, such as `latency p99`. The line is the run, such
-    /// as a direction; without one, the quantity. Percentiles of a quantity are lines of one series.
+    /// The position of a quantity that was measured at one offered rate, such as `latency p99`. The line is the run,
+    /// such as a direction; without one, the quantity. Percentiles of a quantity are lines of one series.
     pub fn at_offered_rate(quantity: &str, run: &str, pps: f64) -> Self {
         let is_percentile = |word: &str| word.strip_prefix('p').is_some_and(|n| n.parse::<f64>().is_ok());
         let (of, line) = match quantity.rsplit_once(' ').filter(|(_, last)| is_percentile(last)) {

@@ -15,8 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Default number of frames that the kernel builds before it passes them on. Frames begin at the same place of a page, so
-/// with more of them, fewer are still in the cache when they come back.
+/// Default number of frames that the kernel builds before it passes them on. Frames begin at the same place of a page,
+/// so with more of them, fewer are still in the cache when they come back.
 const BATCH: u32 = 64;
 /// The most that the kernel allows.
 const BATCH_MAX: u32 = 256;

@@ -1,6 +1,10 @@
 //! `shunt link` and `shunt doctor` on a pair of virtual devices, and `shunt reg` on an image of registers.
 
 use super::gen_command::json;
+use nix::{
+    sched::{CpuSet, sched_setaffinity},
+    unistd::Pid,
+};
 use serde_json::Value;
 use shunt_testkit::{NetNs, Shunt, require_root};
 use std::fs;
@@ -116,7 +120,10 @@ fn one_queue_of_two_that_has_all_packets_is_found() {
     let host = NetNs::new("machine");
     host.run("ip link add v0 numrxqueues 2 numtxqueues 2 type veth peer name v1 numrxqueues 2 numtxqueues 2");
     host.run("ip link set v0 up && ip link set v1 up");
-    // One thread sends, and a veth takes the queue of its CPU.
+    // One thread sends, and a veth takes the queue of its CPU. Threads that this one starts stay on its CPU.
+    let mut first = CpuSet::new();
+    first.set(0).unwrap();
+    sched_setaffinity(Pid::from_raw(0), &first).unwrap();
     let shunt = Shunt::on(&host);
     let report = json(&shunt.run("doctor v0 --load --peer v1 --time 200ms --json"));
     assert!(rules(&report).contains(&"uneven-queues"), "{report}");

@@ -29,7 +29,8 @@ fn matched(bench: &Bench, comment: &str) -> u64 {
 }
 
 /// Three streams: one whose packets the router counts by their DSCP, one of which it drops every eighth, and one that
-/// waits in a queue of ten packets for a class of 1 Mbit/s. Each has a number of packets, which a busy machine sends later.
+/// waits in a queue of ten packets for a class of 1 Mbit/s. Each has a number of packets, which a busy machine sends
+/// later.
 const STREAMS: &str = r#"
 [[stream]]
 name = "plain"
@@ -173,7 +174,7 @@ fn impossible_streams_are_refused_in_one_line() {
     for (text, code, why) in [
         (one("rate = \"50%\""), 2, "stream `a`: 50% of a link of unknown speed: set --speed"),
         (one("ipv6 = true"), 2, "stream `a`: t0: the device has no IPv6 address"),
-        (one("tcp = true"), 2, "stream `a`: IPv4/TCP: a frame of 64 bytes has no room"),
+        (one("tcp = true\nsize = 64"), 18, "stream 1 (`a`): size: IPv4/TCP: a frame of 64 bytes has no room"),
         (one("ramp-from = \"1pps\"\nramp-time = \"3s\""), 2, "stream `a`: a ramp of 3s does not fit into 2s"),
         (one("rate = \"max\"\nramp-from = \"1pps\"\nramp-time = \"1s\""), 2, "a ramp needs two rates"),
         (one("flows = 5"), 2, "stream `a`: 5 flows, but only 1 combinations"),

@@ -1,4 +1,5 @@
-//! The bytes of a connection: each byte depends on its place in the stream, so a receiver notices bytes in a wrong place.
+//! The bytes of a connection: each byte depends on its place in the stream, so a receiver notices bytes in a wrong
+//! place.
 
 use std::sync::LazyLock;
 

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-/// Time until a segment is repeated while no round-trip time is known. RFC 6298 says 1 s; a lost SYN would then hide the
-/// times of everything else.
+/// Time until a segment is repeated while no round-trip time is known. RFC 6298 says 1 s; a lost SYN would then hide
+/// the times of everything else.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(250);
 const TIMEOUT_MIN: Duration = Duration::from_millis(200);
 const TIMEOUT_MAX: Duration = Duration::from_secs(2);

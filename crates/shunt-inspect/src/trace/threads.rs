@@ -64,6 +64,9 @@ pub(super) struct Threads {
     softirqs: BTreeMap<u32, Vec<(u64, u64)>>,
 }
 
+/// Since when a thread is in its present state, and that state with its CPU; None if no event told it yet.
+type OpenState = (u64, Option<(State, Option<u32>)>);
+
 impl Threads {
     /// Reads events in any order. `since_ns` has when each thread began to be followed.
     pub(super) fn new(mut events: Vec<TraceSwitch>, since_ns: &BTreeMap<u32, u64>) -> Self {
@@ -83,8 +86,7 @@ impl Threads {
         all
     }
 
-    /// `open` has since when each thread is in its present state; None if no event told it yet.
-    fn take(&mut self, event: &TraceSwitch, open: &mut BTreeMap<u32, (u64, Option<(State, Option<u32>)>)>) {
+    fn take(&mut self, event: &TraceSwitch, open: &mut BTreeMap<u32, OpenState>) {
         let now = event.at_ns;
         let cpu = Some(event.cpu);
         match event.kind {

@@ -21,11 +21,11 @@ pub struct Knee {
     pub from: String,
     /// Device that receives.
     pub to: String,
-    /// Sent rate in bit/s of the highest step below the knee that loses at most 0.1 %, by the 95 % interval of its loss;
-    /// None if there is no such step. Steps whose sender was held up do not count, here and in the other fields.
+    /// Sent rate in bit/s of the highest step below the knee that loses at most 0.1 %, by the 95 % interval of its
+    /// loss; None if there is no such step. Steps whose sender was held up do not count, here and in the other fields.
     pub passes_bps: Option<f64>,
-    /// Sent rate in bit/s of the first step that loses more than 0.1 %, by the same interval, and after which steps go on
-    /// losing; None if no step does.
+    /// Sent rate in bit/s of the first step that loses more than 0.1 %, by the same interval, and after which steps go
+    /// on losing; None if no step does.
     pub loses_bps: Option<f64>,
     /// Share of the packets lost in that step.
     pub loss_ratio: Option<f64>,

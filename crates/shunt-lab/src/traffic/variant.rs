@@ -11,8 +11,8 @@ use std::{fmt, time::Duration};
 /// Number of packets of each flow before a measurement, enough for a fast path to learn it.
 const WARM_UP_PACKETS: f64 = 4.0;
 
-/// Differences from one flow of UDP over IPv4 without NAT, such as `IPv6, NAT, VLAN 10, 100 flows`; empty if there are none. Readings of
-/// different variants have different names.
+/// Differences from one flow of UDP over IPv4 without NAT, such as `IPv6, NAT, VLAN 10, 100 flows`; empty if there are
+/// none. Readings of different variants have different names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Variant(String);

@@ -28,7 +28,7 @@ use std::{
 /// A resolved `shunt gen`.
 #[derive(Debug)]
 pub(crate) enum Plan {
-    One(Generation),
+    One(Box<Generation>),
     Streams(StreamsGeneration),
     Script(Script),
 }
@@ -69,7 +69,7 @@ impl Command for GenArgs {
                 Plan::Streams(StreamsGeneration { spec, streams, testbed, keep: self.keep })
             }
             (None, Some(file)) => Plan::Script(Script { file: file.clone(), spec, testbed }),
-            (None, None) => Plan::One(Generation::resolve(&self)?),
+            (None, None) => Plan::One(Box::new(Generation::resolve(&self)?)),
         })
     }
 

@@ -17,13 +17,16 @@ pub(super) struct Delay {
 /// Times by culprit; None for time about which nothing is known.
 type Blame = BTreeMap<Option<Culprit>, u64>;
 
+/// A way through the machine, with the devices of both ends.
+type PathKey = (PacketPath, Option<u32>, Option<u32>);
+
 /// The longest part of each path.
 pub(super) fn delays<'p>(
     packets: impl Iterator<Item = &'p Packet>,
     threads: &Threads,
     name: &impl Fn(u32) -> String,
 ) -> Vec<Delay> {
-    let mut paths: BTreeMap<(PacketPath, Option<u32>, Option<u32>), (usize, Blame)> = BTreeMap::new();
+    let mut paths: BTreeMap<PathKey, (usize, Blame)> = BTreeMap::new();
     for packet in packets.filter(|packet| packet.is_done()) {
         let key = (packet.way, packet.in_ifindex, packet.out_ifindex);
         let (count, blame) = paths.entry(key).or_default();

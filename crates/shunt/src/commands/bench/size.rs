@@ -32,8 +32,9 @@ pub(crate) struct SizeArgs {
     /// instead of 64].
     #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', value_parser = frame_bytes)]
     sizes: Vec<u32>,
-    /// MTUs of all links of the router in a namespace, separated by commas, 576 to 9000; each is measured with the sizes
-    /// that fit it, by default with its largest frame, too [default: what the largest frame needs, and at least 1500].
+    /// MTUs of all links of the router in a namespace, separated by commas, 576 to 9000; each is measured with the
+    /// sizes that fit it, by default with its largest frame, too [default: what the largest frame needs, and at least
+    /// 1500].
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', value_parser = mtu, conflicts_with = "tx")]
     mtu: Vec<u32>,
     #[command(flatten)]

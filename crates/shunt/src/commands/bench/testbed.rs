@@ -57,8 +57,8 @@ pub(crate) struct TestbedArgs {
     /// too, and `sweep` reads its counters. Or an agent that already runs there, as http://ADDRESS:PORT.
     #[arg(help_heading = ROUTER, long, value_name = "URL", requires = "tx")]
     pub(super) dut_agent: Option<String>,
-    /// Also measure the CPU load of the router in the namespace, with its daemon: the time of the threads that then poll
-    /// the devices of router and hosts, which changes the rates. The load of another router needs --dut-agent.
+    /// Also measure the CPU load of the router in the namespace, with its daemon: the time of the threads that then
+    /// poll the devices of router and hosts, which changes the rates. The load of another router needs --dut-agent.
     #[arg(help_heading = ROUTER, long, conflicts_with = "tx")]
     pub(super) cpu: bool,
     /// The file with the token of an agent at http:// [default: the variable SHUNT_AGENT_TOKEN].

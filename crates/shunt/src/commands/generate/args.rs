@@ -96,8 +96,8 @@ pub(crate) struct GenArgs {
         help_heading = "Captures"
     )]
     pcap_limit: u64,
-    /// Send the streams of this file, TOML, all at once: each [[stream]] has a name, options of `Packets`, a rate, and a
-    /// ramp (docs/guide/streams.md).
+    /// Send the streams of this file, TOML, all at once: each [[stream]] has a name, options of `Packets`, a rate, and
+    /// a ramp (docs/guide/streams.md).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "count", "size", "burst", "both", "ipv6", "tcp", "vlans", "src",
         "dst", "sport", "dport", "flows", "shuffle", "ttl", "dscp", "no_checksum", "pcap_in", "pcap_out", "script"], help_heading = "Streams")]
     pub(super) streams: Option<PathBuf>,

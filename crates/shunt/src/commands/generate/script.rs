@@ -103,8 +103,10 @@ pub(super) async fn run(script: Script, show: Show<'_>) -> anyhow::Result<()> {
     let (replies, mut answered) = unbounded_channel();
     {
         let session = interruptible.run(move |stop| {
-            let served =
-                live_streams(&script.spec, &script.testbed, |live| Ok(serve(live, &lines, &replies, stop)));
+            let served = live_streams(&script.spec, &script.testbed, |live| {
+                serve(live, &lines, &replies, stop);
+                Ok(())
+            });
             Ok(served.map_err(traffic_failed)?)
         });
         tokio::pin!(session);

@@ -56,7 +56,7 @@ fn a_message_about_a_wrong_campaign_names_file_step_and_key() {
         ("[[step]]\nname = \"s\"\n", "missing field `bench`"),
         (
             "[[step]]\nbench = \"run\"\n",
-            "step 1 (`run`): bench: unknown command `run`; expected one of: card, ndr, nat, size, sweep",
+            "step 1 (`run`): bench: unknown command `run`; expected one of: card, ndr, nat, tcp, size, sweep",
         ),
         ("[[step]]\nname = \"a/b\"\nbench = \"size\"\n", "step 1 (`a/b`): name: "),
         (

@@ -12,8 +12,8 @@ use shunt_gen::tcp::ByteRange;
 use shunt_wire::{line::IpVersion, quantity};
 use std::{path::PathBuf, time::Duration};
 
-/// Without --tx and --rx, a LAN host, a router that drops packets which conntrack finds invalid, and a WAN host are made
-/// in network namespaces, new ones for each engine and run.
+/// Without --tx and --rx, a LAN host, a router that drops packets which conntrack finds invalid, and a WAN host are
+/// made in network namespaces, new ones for each engine and run.
 #[derive(Debug, Args)]
 pub(crate) struct TcpArgs {
     /// Number of connections, such as 500 or 10k.

@@ -35,7 +35,7 @@ fn count(packets: Option<u64>) -> String {
 }
 
 fn counts(report: &StreamsReport) -> String {
-    let mut rows = vec![row(&["stream", "offered", "sent", "unsent", "lost", "loss %", "dup", "reord"])];
+    let mut rows = vec![row(&["stream", "offered", "sent", "unsent", "lost", "loss %", "dup", "reordered"])];
     let figures = |name: &str, f: &Figures| {
         let rate = |pps: f64| units::packets_per_second(pps.round() as u64);
         vec![
