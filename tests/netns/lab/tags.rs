@@ -133,8 +133,9 @@ fn the_load_of_the_router_is_that_of_its_threads() {
     for [all, one] in &loads {
         assert!((all * cpus / one - 1.0).abs() < 1e-9 && *one > 0.0 && *one <= 100.0 * cpus, "{loads:?}");
     }
-    // Sixty times as many packets.
-    assert!(loads[1][1] > loads[0][1], "{loads:?}");
+    // Sixty times as many packets, unless the machine let the sender send fewer.
+    let received = [0, 1].map(|step| report["steps"][step]["directions"][0]["received"].as_u64().unwrap());
+    assert!(received[1] < 20 * received[0] || loads[1][1] > loads[0][1], "{received:?}: {loads:?}");
     let reading = &report["readings"]["load of the router tc at 61Mbit"];
     assert_eq!(reading["labels"]["engine"], "tc", "{:#}", report["readings"]);
     assert_eq!((&reading["position"]["of"], &reading["position"]["line"]), (&"load".into(), &"tc".into()));

@@ -139,7 +139,7 @@ impl fmt::Display for Culprit {
                 f.write_str("softirqs keep a CPU busy: its queue of packets is full")
             }
             Self::Softirq { cpu: Some(cpu) } => write!(f, "softirqs of CPU {cpu}"),
-            Self::Conntrack => f.write_str("conntrack refuses packets, which `conntrack -S` counts"),
+            Self::Conntrack => f.write_str("conntrack refuses packets; conntrack -S counts them"),
             Self::Rule { hook, chain: Some(chain) } => {
                 write!(f, "the rules of chain `{chain}` (hook {hook}) drop packets")
             }
