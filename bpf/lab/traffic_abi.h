@@ -20,6 +20,11 @@ enum {
 	TRAFFIC_CATCH_UP_NS = 200000, /* a sender that was held up for longer does not catch up */
 	TRAFFIC_STEPS_MAX = 256,
 	TRAFFIC_STREAMS_MAX = 32, /* streams of one sender and of one receiver */
+	/*
+	 * One frame of this many goes to a stream in turn, due or not: a stream that the loader has started or changed
+	 * has another time than the one in `turns`.
+	 */
+	TRAFFIC_ASK_EACH = 64,
 	TRAFFIC_WARM_UP_FLOW = 0xffffff, /* the flow in the stamp of packets that do not count */
 };
 

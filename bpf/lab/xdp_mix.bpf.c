@@ -6,11 +6,6 @@
 #include "include/bpf.h"
 #include "lab/traffic.h"
 
-/*
- * One frame of this many goes to a stream in turn, due or not: a stream that the loader has started or changed has
- * another time than the one in `turns`.
- */
-enum { ASK_EACH = 64 };
 enum { STREAM_MASK = TRAFFIC_STREAMS_MAX - 1 };
 
 struct mix_state {
@@ -62,7 +57,7 @@ int shunt_mix(struct xdp_md *ctx)
 
 	if (!all)
 		return XDP_ABORTED;
-	if (++mix.frames % ASK_EACH == 0) {
+	if (++mix.frames % TRAFFIC_ASK_EACH == 0) {
 		bpf_tail_call(ctx, &streams, mix.asked++ % TRAFFIC_STREAMS_MAX);
 		return XDP_DROP;
 	}

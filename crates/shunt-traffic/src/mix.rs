@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Pacing, TrafficState,
-    abi::{TRAFFIC_STREAMS_MAX, TrafficPlan, TrafficSteps, TrafficTurns, start_steps},
+    abi::{TRAFFIC_ASK_EACH, TRAFFIC_STREAMS_MAX, TrafficPlan, TrafficSteps, TrafficTurns, start_steps},
     generator, libbpf_error,
     live::LiveFrames,
     load, map, missing, open, set_entries, set_rodata,
@@ -93,7 +93,7 @@ impl Mix {
             .map_err(|e| libbpf_error("xdp_mix: removing a stream", e))
     }
 
-    /// Whether a stream has packets left. A stream that was just started may not show yet.
+    /// Whether a stream has packets left. A stream that was started shows once it was [asked](Self::ask_all).
     ///
     /// # Errors
     /// If the map cannot be read.
@@ -112,6 +112,14 @@ impl Mix {
     /// If the kernel does not run the program.
     pub fn offer(&self, over: impl Fn() -> Result<bool, Error> + Sync) -> Result<(), Error> {
         self.frames()?.offer(over)
+    }
+
+    /// Asks each stream once whether it has packets, and sends those that are due meanwhile.
+    ///
+    /// # Errors
+    /// If the kernel does not run the program.
+    pub fn ask_all(&self) -> Result<(), Error> {
+        self.turn(TRAFFIC_ASK_EACH * TRAFFIC_STREAMS_MAX)
     }
 
     /// Offers this many frames. A signal ends the call early.

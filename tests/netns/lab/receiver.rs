@@ -1,9 +1,10 @@
 //! The receiver's counters for single frames.
 
-use shunt_gen::{Schedule, Shape, Traffic};
+use shunt_gen::{Course, Schedule, Shape, Traffic};
 use shunt_testkit::{NetNs, Tap, require_root, wait_until};
-use shunt_traffic::{FrameMaker, Generator, Mode, Receiver, now_ns};
+use shunt_traffic::{FrameMaker, Generator, Mix, Mode, Pacing, Receiver, now_ns};
 use shunt_wire::{Mac, Packet, Tag, Tcp};
+use std::time::Duration;
 
 struct Wire {
     ns: NetNs,
@@ -86,7 +87,7 @@ fn frames_that_come_one_by_one_have_times_of_their_own() {
     let made = now_ns();
     send(&wire, &frames, &[0, 1]);
     let first = wire.receiver.received().unwrap().latency.max_ns;
-    std::thread::sleep(std::time::Duration::from_millis(5));
+    std::thread::sleep(Duration::from_millis(5));
     let sent = now_ns();
     wire.tap.send_bytes(&frames[2]);
     wait_until("the last packet has arrived", || wire.receiver.packets().unwrap() == 3);
@@ -106,7 +107,7 @@ fn packets_of_other_senders_go_to_the_stack() {
     wire.tap.send(&other.frame_bytes(60));
     wire.tap.send_bytes(&ours[0]);
     wait_until("the packet of this run has arrived", || wire.receiver.packets().unwrap() == 1);
-    let seen = up.capture_packets(2, std::time::Duration::from_millis(200), |p| p.udp().is_some());
+    let seen = up.capture_packets(2, Duration::from_millis(200), |p| p.udp().is_some());
     assert_eq!(seen.len(), 1, "{seen:?}");
     // A packet of another run is neither taken nor counted.
     wire.receiver.expect(LABEL + 1).unwrap();
@@ -154,4 +155,27 @@ fn every_form_of_packet_is_counted_by_either_sender() {
             assert_eq!((counts, received.bytes), ((24, 0, 0, 3), bytes), "{name}, live: {live}");
         }
     }
+}
+
+#[test]
+fn streams_that_were_started_long_ago_are_found_by_asking_each_once() {
+    if !require_root() {
+        return;
+    }
+    let wire = wire(2);
+    let traffic = traffic(shape("64"));
+    let course =
+        Course { delay: Duration::ZERO, warm_up: Duration::ZERO, ramp: None, pps: Some(0.1), duration: None };
+    wire.ns.within(|| {
+        let mix = Mix::new(60, 64).unwrap();
+        // The last place is asked last.
+        let mut last = mix.add(31, &traffic, 0, wire.ns.ifindex("w0")).unwrap();
+        let pacing = Pacing { burst: 1, packets: Some(2) };
+        last.start(&course.timetable().unwrap(), pacing, now_ns(), LABEL).unwrap();
+        assert!(!mix.is_active().unwrap(), "nothing has been sent yet");
+        mix.ask_all().unwrap();
+        assert!(mix.is_active().unwrap());
+        assert_eq!(last.state().unwrap().sent, 1);
+    });
+    wait_until("the first packet has arrived", || wire.receiver.packets().unwrap() == 1);
 }

@@ -129,8 +129,15 @@ impl Sending {
     }
 
     fn send_until(&self, over: &AtomicBool) -> Result<(), Error> {
+        let mut asked_for_ns = 0;
         while !over.load(Ordering::Relaxed) {
+            let busy_until_ns = self.busy_until();
             match &self.mix {
+                // The machine may not have let this thread run since a stream was started.
+                Mixed::Live(mix) if asked_for_ns < busy_until_ns && !self.is_active()? => {
+                    mix.ask_all()?;
+                    asked_for_ns = busy_until_ns;
+                }
                 _ if !self.is_active()? => thread::sleep(IDLE),
                 Mixed::Live(mix) => mix.offer(|| {
                     Ok(over.load(Ordering::Relaxed) || (now_ns() > self.busy_until() && !mix.is_active()?))
