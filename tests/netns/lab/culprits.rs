@@ -272,7 +272,8 @@ fn a_thread_that_has_the_lock_is_named() {
                 let held = lock.lock().unwrap();
                 sleep(LONG);
                 drop(held);
-                sleep(LONG / 40);
+                // Enough for a few packets; the others meet the lock.
+                sleep(LONG / 400);
             }
         });
         hosts.ask(scope);
