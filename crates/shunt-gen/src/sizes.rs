@@ -23,7 +23,7 @@ pub struct Sizes {
 pub enum FrameSizes {
     /// The simple IMIX, whose small frames are as small as the headers allow.
     Imix,
-    /// These sizes.
+    /// Sizes with FCS, in the order in which they are sent.
     Given(Sizes),
 }
 

@@ -10,10 +10,12 @@ mod calls;
 mod cost;
 mod diagnosis;
 mod functions;
+mod machine;
 mod packet;
 mod programs;
 mod summary;
 mod threads;
+mod tracepoints;
 
 pub use bisect::{Bisection, Round};
 pub use cost::Cost;
@@ -264,7 +266,7 @@ fn summarise(
             answered: &answered,
             round_trips: &round_trips,
             threads: &Threads::new(switches, &diagnosis::followed(packets)),
-            reasons: &programs::drop_reasons(),
+            reasons: &machine::drop_reasons(),
         },
         name,
     );
@@ -402,7 +404,7 @@ fn plan(request: &Request, devices: &BTreeMap<u32, String>) -> Result<abi::Trace
     };
     let Selection { src, dst, sport, dport, proto } = &request.selection;
     let mut plan = abi::TracePlan {
-        netns: programs::netns()?,
+        netns: machine::netns()?,
         ifindex,
         sample: request.sample,
         filter: (request.selection != Selection::default()).into(),

@@ -21,7 +21,7 @@ pub trait Registers: fmt::Debug + Send + Sync {
 /// The changes of registers from one reading to the next.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RegisterChanges {
-    /// Counters.
+    /// Changes of registers that count.
     pub counters: Vec<Change>,
     /// Registers that do not count.
     pub others: Vec<RegisterChange>,

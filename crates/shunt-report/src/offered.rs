@@ -1,4 +1,4 @@
-//! Series of traffic at several rates, each of which was measured by itself. The position of a reading is its rate.
+//! Series of traffic whose rates were measured one by one. The position of a reading is its rate.
 
 use super::{
     course::{Course, Point},

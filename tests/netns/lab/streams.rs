@@ -28,9 +28,9 @@ fn matched(bench: &Bench, comment: &str) -> u64 {
     counter.unwrap()["packets"].as_u64().unwrap()
 }
 
-/// Three streams: one whose packets the router counts by their DSCP, one of which it drops every eighth, and one that
-/// waits in a queue of ten packets for a class of 1 Mbit/s. Each has a number of packets, which a busy machine sends
-/// later.
+/// Three streams: the router counts the packets of the first by their DSCP and drops every eighth of the second; the
+/// third waits in a queue of ten packets for a class of 1 Mbit/s. Each has a number of packets, which a busy machine
+/// sends later.
 const STREAMS: &str = r#"
 [[stream]]
 name = "plain"

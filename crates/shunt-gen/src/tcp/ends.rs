@@ -21,7 +21,7 @@ pub(super) struct Slot {
     counted: u64,
 }
 
-/// The end that asks.
+/// The end that opens the connection and sends requests.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) slot: Slot,

@@ -29,10 +29,10 @@ pub struct Outcome {
     pub exchange_ns: Vec<u64>,
 }
 
-/// One direction.
+/// Counts of the segments of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Way {
-    /// Segments sent.
+    /// Segments sent, repeated ones included.
     pub sent: u64,
     /// Segments that arrived, strays included.
     pub arrived: u64,

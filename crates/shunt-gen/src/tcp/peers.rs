@@ -18,7 +18,7 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// Most connections.
+    /// Number of pairs of client and server port.
     pub(super) const MOST: u32 = CLIENT_PORTS.1 * SERVER_PORTS.1;
 
     /// Client and server of a connection.

@@ -16,7 +16,7 @@ pub struct Profile {
     pub request: ByteRange,
     /// Sizes of responses.
     pub response: ByteRange,
-    /// Number of requests, each of which is answered by a response before the next one is sent.
+    /// Number of requests; the next one is sent when the response to the last one has arrived.
     pub exchanges: u32,
     /// Pause of the client between a response and the next request.
     pub think: Duration,

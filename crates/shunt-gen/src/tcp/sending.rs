@@ -115,7 +115,7 @@ impl Sending {
         self.end += bytes;
     }
 
-    /// Ends the stream.
+    /// Sends a FIN behind all data.
     pub(super) fn close(&mut self, now: Duration) {
         self.write(0, now);
         self.fin = true;

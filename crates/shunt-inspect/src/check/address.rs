@@ -90,7 +90,7 @@ fn takes_only(wire: &Wire, right: Mac, wrong: Mac) -> Result<(), Fault> {
     }
 }
 
-/// What the port does with a frame to each address, the second of which arrives last.
+/// The port's reaction to a frame for each of two addresses; the frame for the second one arrives last.
 fn taken(wire: &Wire, to: [Mac; 2]) -> Result<[Taken; 2], Fault> {
     let mut result = [Taken::No; 2];
     for address in to {

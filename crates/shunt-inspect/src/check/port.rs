@@ -61,7 +61,7 @@ pub(super) struct Direction {
 /// The settings that a case may change, as text to compare.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct State {
-    /// The MAC address.
+    /// MAC address, as `ip link` prints it.
     address: String,
     mtu: u32,
     up: bool,

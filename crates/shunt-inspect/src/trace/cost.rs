@@ -4,7 +4,8 @@
 use super::{
     TraceError,
     abi::{TraceEvent, TracePlan, TraceRecord},
-    programs::{Programs, netns},
+    machine::netns,
+    programs::Programs,
 };
 use nix::sched::{CloneFlags, setns, unshare};
 use serde::{Deserialize, Serialize};

@@ -32,7 +32,7 @@ pub struct Diagnosis {
     pub unknown: f64,
 }
 
-/// What was recorded.
+/// The packets and threads that a trace recorded.
 pub(super) struct Evidence<'a> {
     /// Packets that are not part of the following.
     pub(super) single: &'a [&'a Packet],
@@ -45,7 +45,7 @@ pub(super) struct Evidence<'a> {
     pub(super) reasons: &'a BTreeMap<u32, String>,
 }
 
-/// Finds the culprit.
+/// Names the likely cause of delays or losses, if the packets show one.
 pub(super) fn diagnose(evidence: &Evidence<'_>, name: &impl Fn(u32) -> String) -> Diagnosis {
     // A joined packet is two.
     let joined = 2 * evidence.answered.len();

@@ -1,28 +1,21 @@
 //! Loads the programs of `bpf/inspect`, attaches them, and reads their records.
 //!
 //! Attachments are links: the kernel detaches the programs when this process ends, however it ends.
-#![allow(
-    unsafe_code,
-    reason = "asks the kernel which programs a port has, and libbpf which tracepoints exist"
-)]
+#![allow(unsafe_code, reason = "asks the kernel how often a program was skipped")]
 
-use super::abi::{self, TRACE_COOKIE_NUMBER_BITS};
+use super::{
+    abi::{self, TRACE_COOKIE_NUMBER_BITS},
+    machine::xdp_programs,
+    tracepoints::{
+        SKB_TRACEPOINTS, THREAD_STAGE, THREAD_TRACEPOINTS, Tracepoint, XDP_TRACEPOINTS, absent, exists,
+    },
+};
 use libbpf_rs::{
     ErrorKind, KprobeMultiOpts, Link, MapCore, MapFlags, MapHandle, NetfilterOpts, Object, ObjectBuilder,
     OpenObject, ProgramType, RingBuffer, RingBufferBuilder,
-    btf::{Btf, types::Enum},
-    query::{ProgInfoIter, ProgInfoQueryOptions},
 };
 use shunt_bpf::{abi::Plain, verifier};
-use std::{
-    cell::RefCell,
-    collections::BTreeMap,
-    ffi::CString,
-    fs, io,
-    mem::offset_of,
-    os::{fd::AsFd, unix::fs::MetadataExt},
-    rc::Rc,
-};
+use std::{cell::RefCell, collections::BTreeMap, io, mem::offset_of, os::fd::AsFd, rc::Rc};
 
 macro_rules! object {
     ($name:literal) => {
@@ -56,56 +49,6 @@ const VERDICTS: [(&str, &str); 2] =
     [("trace_chain", "the chain that drops"), ("trace_conntrack", "drops by conntrack")];
 /// The programs that see what XDP programs do, from outside.
 const XDP_ENDS: [&str; 2] = ["trace_xdp_entry", "trace_xdp_exit"];
-
-/// The program of a tracepoint, and the stage that is missing without it.
-struct Tracepoint {
-    program: &'static str,
-    name: &'static str,
-    stage: &'static str,
-    /// Whether a packet on the loopback device passes it.
-    on_loopback: bool,
-}
-
-const fn tracepoint(
-    program: &'static str,
-    name: &'static str,
-    stage: &'static str,
-    on_loopback: bool,
-) -> Tracepoint {
-    Tracepoint { program, name, stage, on_loopback }
-}
-
-const SKB_TRACEPOINTS: [Tracepoint; 16] = [
-    tracepoint("trace_gro", "napi_gro_receive_entry", "driver", false),
-    tracepoint("trace_gro_frags", "napi_gro_frags_entry", "driver", false),
-    tracepoint("trace_netif_rx", "netif_rx_entry", "driver", true),
-    tracepoint("trace_receive_entry", "netif_receive_skb_entry", "driver", false),
-    tracepoint("trace_receive_list", "netif_receive_skb_list_entry", "driver", false),
-    tracepoint("trace_receive", "netif_receive_skb", "gro", true),
-    tracepoint("trace_queue", "net_dev_queue", "neighbour", true),
-    tracepoint("trace_start", "net_dev_start_xmit", "qdisc", true),
-    tracepoint("trace_xmit", "net_dev_xmit", "transmit", true),
-    tracepoint("trace_consume", "consume_skb", "completion", true),
-    tracepoint("trace_drop", "kfree_skb", "completion", false),
-    tracepoint("trace_send", "tcp_sendmsg_locked", "send", false),
-    tracepoint("trace_tcp", "tcp_probe", "tcp-in", false),
-    tracepoint("trace_ready", "sk_data_ready", "wake", true),
-    tracepoint("trace_copy", "skb_copy_datagram_iovec", "copy", true),
-    tracepoint("trace_read", "sock_recv_length", "read", true),
-];
-const XDP_TRACEPOINTS: [Tracepoint; 2] = [
-    tracepoint("trace_xdp_redirect", "xdp_redirect", "xdp-redirect", false),
-    tracepoint("trace_xdp_xmit", "xdp_devmap_xmit", "xdp-transmit", false),
-];
-
-const THREAD_TRACEPOINTS: [Tracepoint; 4] = [
-    tracepoint("trace_switch", "sched_switch", THREAD_STAGE, false),
-    tracepoint("trace_wake", "sched_waking", THREAD_STAGE, false),
-    tracepoint("trace_softirq_first", "softirq_entry", THREAD_STAGE, false),
-    tracepoint("trace_softirq_last", "softirq_exit", THREAD_STAGE, false),
-];
-/// What is missing if threads cannot be followed.
-pub(super) const THREAD_STAGE: &str = "threads";
 
 /// Hooks of netfilter, by NF_INET_ number.
 const HOOKS: i32 = 5;
@@ -405,18 +348,6 @@ fn rings(
     builder.build()
 }
 
-/// The names of the kernel's reasons for a drop, by number.
-pub(super) fn drop_reasons() -> BTreeMap<u32, String> {
-    let Ok(kernel) = Btf::from_vmlinux() else { return BTreeMap::new() };
-    let Some(reasons) = kernel.type_by_name::<Enum<'_>>("skb_drop_reason") else { return BTreeMap::new() };
-    let named = reasons.iter().filter_map(|reason| {
-        let name = reason.name?.to_str()?;
-        let short = name.strip_prefix("SKB_DROP_REASON_").unwrap_or(name);
-        Some((u32::try_from(reason.value).ok()?, short.to_owned()))
-    });
-    named.collect()
-}
-
 /// Offsets in `struct pt_regs` of the registers with the first arguments of a function.
 #[cfg(target_arch = "x86_64")]
 const REGISTERS_AT: [u16; 6] = [112, 104, 96, 88, 72, 64];
@@ -425,17 +356,6 @@ const REGISTERS_AT: [u16; 6] = [112, 104, 96, 88, 72, 64];
 const REGISTERS_AT: [u16; 6] = [0, 8, 16, 24, 32, 40];
 #[cfg(target_pointer_width = "32")]
 const REGISTERS_AT: [u16; 6] = [0, 4, 8, 12, 16, 20];
-
-/// The programs of tracepoints that this kernel lacks.
-fn absent(all: &[Tracepoint]) -> Vec<&'static str> {
-    all.iter().filter(|one| !exists(one.name)).map(|one| one.program).collect()
-}
-
-fn exists(tracepoint: &str) -> bool {
-    let Ok(name) = CString::new(tracepoint) else { return false };
-    // SAFETY: the name is a C string, and the call returns a number.
-    unsafe { libbpf_sys::libbpf_find_vmlinux_btf_id(name.as_ptr(), libbpf_sys::BPF_TRACE_RAW_TP) >= 0 }
-}
 
 /// Loads an object without the programs of these names, with these constants in a section. Its maps are those of
 /// objects that were loaded before, if they are shared.
@@ -556,21 +476,6 @@ fn probe_all(
     }
 }
 
-/// The native XDP programs of these ports: id and name.
-fn xdp_programs(ports: &[u32]) -> BTreeMap<u32, String> {
-    let id = |port: &u32| {
-        let mut id = 0;
-        // SAFETY: the number is written to, and outlives the call.
-        let error = unsafe { libbpf_sys::bpf_xdp_query_id(i32::try_from(*port).ok()?, 0, &raw mut id) };
-        (error == 0 && id != 0).then_some(id)
-    };
-    let ids: Vec<u32> = ports.iter().filter_map(id).collect();
-    let all = ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default());
-    all.filter(|program| ids.contains(&program.id))
-        .map(|program| (program.id, program.name.to_string_lossy().into_owned()))
-        .collect()
-}
-
 /// Loads the programs for the entry and the exit of an XDP program.
 fn follow_xdp(
     constants: &[u8],
@@ -623,10 +528,4 @@ fn failed(doing: &str, error: &libbpf_rs::Error) -> ProgramError {
         None => format!("{error:#}"),
     };
     ProgramError { doing: doing.to_owned(), why, forbidden }
-}
-
-/// The number of the calling thread's network namespace.
-pub(super) fn netns() -> io::Result<u32> {
-    // The kernel numbers namespaces with 32 bits.
-    Ok(fs::metadata("/proc/thread-self/ns/net")?.ino() as u32)
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// What a thread did for a part of a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Doing {
-    /// It ran.
+    /// The thread ran on a CPU.
     Running,
     /// Softirqs had the CPU on which it ran, or for which it waited.
     Softirq { cpu: u32 },

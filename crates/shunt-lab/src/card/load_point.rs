@@ -177,7 +177,7 @@ impl CpuTime {
 }
 
 impl LoadPoint {
-    /// No figures at all.
+    /// A load at which nothing could be measured, with the reason.
     pub(super) fn unknown(why: &str) -> Self {
         let [latency_us, cpu] = [(); 2].map(|()| why.to_owned());
         Self { load_pps: 0.0, loss_ratio: 0.0, latency_us: Err(latency_us), cpu: Err(cpu) }

@@ -185,7 +185,7 @@ impl ResultsFile {
         self.results.missing.insert(name.to_owned(), why);
     }
 
-    /// Sets a top-level field beside those of the format, for programs that read this measurement's own tables.
+    /// Sets a top-level field that the format does not define, for programs that read this measurement's own tables.
     pub fn set_extra(&mut self, name: &str, value: Value) {
         self.extra.insert(name.to_owned(), value);
     }

@@ -58,7 +58,7 @@ pub enum Culprit {
     },
     /// A program runs, outside of the calls that receive and send.
     Program {
-        /// Its thread.
+        /// The thread that runs.
         thread: String,
     },
     /// Softirqs of a CPU: packets wait for them, or threads wait for them to end.

@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 /// Packets that were dropped.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Loss {
-    /// What dropped them.
+    /// The rule, qdisc, socket or other part of Linux that dropped the packets.
     #[serde(flatten)]
     pub culprit: Culprit,
     /// The kernel's reason: a name of `enum skb_drop_reason`, or its number.
     pub reason: String,
-    /// How they came.
+    /// The way of the packets through the machine, with their devices.
     pub path: String,
-    /// How many.
+    /// Number of dropped packets.
     pub packets: usize,
     /// Their share of all packets that ended.
     pub share: f64,

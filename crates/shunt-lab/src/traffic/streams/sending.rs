@@ -23,7 +23,7 @@ use std::{
 const IDLE: Duration = Duration::from_millis(5);
 /// A thread stays awake for this time after the start of a stream, which may not show before.
 const SETTLE_NS: u64 = 50_000_000;
-/// Sleep of a thread that sends by a socket, at most, and the time before a packet at which it wakes.
+/// Longest sleep of a thread that sends by a socket; it wakes this long before a packet is due.
 const NAP_NS: u64 = 1_000_000;
 const AWAKE_NS: u64 = 100_000;
 

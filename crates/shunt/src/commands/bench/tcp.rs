@@ -1,4 +1,4 @@
-//! `shunt bench tcp`: TCP connections with requests and responses, both ends of which are the lab's own.
+//! `shunt bench tcp`: TCP connections with requests and responses; both ends are the lab's own.
 
 mod args;
 pub(crate) mod view;

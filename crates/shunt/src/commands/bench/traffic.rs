@@ -46,7 +46,7 @@ pub(crate) struct TrafficArgs {
     pub(super) tcp: bool,
 }
 
-/// VLAN IDs on both sides of a router, of which at least one has a tag.
+/// VLAN IDs on both sides of a router; at least one side has a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Vlans {
     lan: Option<u16>,

@@ -3,7 +3,7 @@
 use crate::golden::sample;
 use shunt_lab::traffic::StreamsReport;
 
-/// Two streams, one of which loses packets, and one that a ramp brings to its rate.
+/// A stream without loss, and one that loses packets.
 pub(crate) fn streams() -> StreamsReport {
     sample(include_str!("../golden/streams.json"))
 }

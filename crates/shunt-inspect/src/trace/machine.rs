@@ -1,0 +1,41 @@
+//! What this machine says about itself: its reasons for drops, the XDP programs of its ports, the network namespace.
+#![allow(unsafe_code, reason = "asks the kernel which programs a port has")]
+
+use libbpf_rs::{
+    btf::{Btf, types::Enum},
+    query::{ProgInfoIter, ProgInfoQueryOptions},
+};
+use std::{collections::BTreeMap, fs, io, os::unix::fs::MetadataExt};
+
+/// The names of the kernel's reasons for a drop, by number.
+pub(super) fn drop_reasons() -> BTreeMap<u32, String> {
+    let Ok(kernel) = Btf::from_vmlinux() else { return BTreeMap::new() };
+    let Some(reasons) = kernel.type_by_name::<Enum<'_>>("skb_drop_reason") else { return BTreeMap::new() };
+    let named = reasons.iter().filter_map(|reason| {
+        let name = reason.name?.to_str()?;
+        let short = name.strip_prefix("SKB_DROP_REASON_").unwrap_or(name);
+        Some((u32::try_from(reason.value).ok()?, short.to_owned()))
+    });
+    named.collect()
+}
+
+/// The native XDP programs of these ports: id and name.
+pub(super) fn xdp_programs(ports: &[u32]) -> BTreeMap<u32, String> {
+    let id = |port: &u32| {
+        let mut id = 0;
+        // SAFETY: the number is written to, and outlives the call.
+        let error = unsafe { libbpf_sys::bpf_xdp_query_id(i32::try_from(*port).ok()?, 0, &raw mut id) };
+        (error == 0 && id != 0).then_some(id)
+    };
+    let ids: Vec<u32> = ports.iter().filter_map(id).collect();
+    let all = ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default());
+    all.filter(|program| ids.contains(&program.id))
+        .map(|program| (program.id, program.name.to_string_lossy().into_owned()))
+        .collect()
+}
+
+/// The number of the calling thread's network namespace.
+pub(super) fn netns() -> io::Result<u32> {
+    // The kernel numbers namespaces with 32 bits.
+    Ok(fs::metadata("/proc/thread-self/ns/net")?.ino() as u32)
+}
