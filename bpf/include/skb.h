@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Fields of struct sk_buff that struct __sk_buff does not show, and helpers for both. */
+/*
+ * Fields of struct sk_buff that struct __sk_buff does not show, and helpers for both.
+ *
+ * Their offsets come from the kernel's BTF, or from a file of its types (SHUNT_WITHOUT_KFUNCS); without both
+ * (SHUNT_WITHOUT_BTF), nothing is learned.
+ */
 #ifndef SHUNT_SKB_H
 #define SHUNT_SKB_H
 
@@ -86,7 +91,11 @@ struct sk_buff___shunt {
 	__u8 encapsulation : 1;
 	unsigned long _nfct;
 	unsigned char *head, *data;
-	unsigned int end; /* an offset; on 32-bit kernels a pointer */
+	unsigned int end; /* an offset, on 64-bit kernels */
+} __attribute__((preserve_access_index));
+
+struct sk_buff___pointers {
+	unsigned char *end; /* on 32-bit kernels */
 } __attribute__((preserve_access_index));
 
 struct skb_shared_info___shunt {
@@ -97,8 +106,20 @@ enum skb_ext_id___shunt {
 	SKB_EXT_SEC_PATH___shunt = 1, /* relocated: depends on the kernel's configuration */
 };
 
+#ifdef SHUNT_WITHOUT_KFUNCS
+static void *(*const bpf_cast_to_kern_ctx)(void *ctx) = 0;
+#else
 /* Linux 6.2, commit fd264ca02094. */
 void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
+#endif
+
+/* Reads an address as long as the kernel's addresses. */
+#define shunt_read_address(from, field)                                                                                \
+	({                                                                                                             \
+		__u64 address_ = 0;                                                                                    \
+		bpf_probe_read_kernel(&address_, bpf_core_field_size((from)->field), &(from)->field);                  \
+		address_;                                                                                              \
+	})
 
 /*
  * Before 6.2, the context is the sk_buff, and only a helper can read the fields. The other way suits fields as all
@@ -152,7 +173,7 @@ static __always_inline __u64 shunt_skb_data(struct __sk_buff *skb)
 	struct sk_buff___shunt *kernel = (void *)skb;
 
 	if (!bpf_cast_to_kern_ctx)
-		return (__u64)BPF_CORE_READ(kernel, head);
+		return shunt_read_address(kernel, head);
 	kernel = bpf_cast_to_kern_ctx(skb);
 	return (__u64)kernel->head;
 }
@@ -177,7 +198,7 @@ static __always_inline __u32 shunt_skb_headroom(struct __sk_buff *skb)
 	struct sk_buff___shunt *kernel = (void *)skb;
 
 	if (!bpf_cast_to_kern_ctx)
-		return (__u64)BPF_CORE_READ(kernel, data) - (__u64)BPF_CORE_READ(kernel, head);
+		return shunt_read_address(kernel, data) - shunt_read_address(kernel, head);
 	kernel = bpf_cast_to_kern_ctx(skb);
 	return (__u64)kernel->data - (__u64)kernel->head;
 }
@@ -185,11 +206,14 @@ static __always_inline __u32 shunt_skb_headroom(struct __sk_buff *skb)
 /* Whether the sender asked for a time stamp of the transmission. */
 static __always_inline int shunt_skb_wants_stamp(struct __sk_buff *skb)
 {
+	struct sk_buff___pointers *pointers = (void *)skb;
 	struct sk_buff___shunt *kernel = (void *)skb;
-	__u64 info = BPF_CORE_READ(kernel, end);
+	__u64 info;
 
-	if (sizeof(void *) == 8 && bpf_core_field_size(kernel->end) == 4)
-		info += (__u64)BPF_CORE_READ(kernel, head);
+	if (bpf_core_field_exists(pointers->end))
+		info = shunt_read_address(pointers, end);
+	else
+		info = shunt_read_address(kernel, head) + BPF_CORE_READ(kernel, end);
 	return BPF_CORE_READ((struct skb_shared_info___shunt *)info, tx_flags);
 }
 

@@ -70,6 +70,8 @@ static __always_inline void traffic_leave_out(struct traffic_state *state, const
 
 	if (bursts < allowed)
 		return;
+	if (late_ns > TRAFFIC_HELD_NS)
+		state->held_ns += late_ns;
 	packets = (bursts + 1 - allowed) * state->burst;
 	if (steps) {
 		__u64 in_step = traffic_left_in_step(state, steps);
@@ -82,6 +84,17 @@ static __always_inline void traffic_leave_out(struct traffic_state *state, const
 	}
 	state->due += packets * state->interval;
 	state->unsent += packets < slots_left ? packets : slots_left;
+}
+
+/* Counts the time since the last packet, or since the last look, as idle. */
+static __always_inline void traffic_idle(struct traffic_state *state, __u64 now)
+{
+	__u64 since = state->last_ns > state->looked_ns ? state->last_ns : state->looked_ns;
+
+	if (now < state->start_ns)
+		return;
+	state->idle_ns += now - (since > state->start_ns ? since : state->start_ns);
+	state->looked_ns = now;
 }
 
 /* When a sender of several streams must look at this one next; all ones: never again. */
@@ -116,8 +129,7 @@ static __always_inline int traffic_due(struct traffic_state *state, const struct
 	if (steps && state->interval && !state->in_burst && !traffic_left_in_step(state, steps))
 		return 0;
 	if (!state->in_burst && now < due) {
-		if (now >= state->start_ns)
-			state->waits++;
+		traffic_idle(state, now);
 		return 0;
 	}
 	if (state->interval) {
@@ -323,8 +335,7 @@ static __always_inline int replay_due(struct traffic_state *state, __u64 now)
 		return 0;
 	if (now >= state->start_ns + (state->due >> 16))
 		return 1;
-	if (now >= state->start_ns)
-		state->waits++;
+	traffic_idle(state, now);
 	return 0;
 }
 

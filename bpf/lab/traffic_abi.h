@@ -18,6 +18,7 @@ enum {
 	SEGMENT_SMALL_BYTES = 128, /* a frame with a bare acknowledgement fits */
 	SEGMENT_BYTES = 2048, /* a frame of an MTU of 1500 fits; both are powers of two */
 	TRAFFIC_CATCH_UP_NS = 200000, /* a sender that was held up for longer does not catch up */
+	TRAFFIC_HELD_NS = 400000, /* a sender that is only too slow is never late by as much */
 	TRAFFIC_STEPS_MAX = 256,
 	TRAFFIC_STREAMS_MAX = 32, /* streams of one sender and of one receiver */
 	/*
@@ -112,7 +113,9 @@ struct traffic_state {
 	__u64 due; /* when the next packet is due, since the start, in ns / 65536 */
 	__u64 sent;
 	__u64 unsent; /* packets that were left out because the sender was late */
-	__u64 waits; /* how often the next packet was not due yet; 0: the sender could not keep up */
+	__u64 idle_ns; /* time in which the next packet was not due yet */
+	__u64 looked_ns; /* when it was last seen not to be due */
+	__u64 held_ns; /* time of long delays, whose packets were left out */
 	__u64 put_off_ns; /* in a replay: how much later than planned the next frames are due */
 	__u64 bytes; /* without FCS */
 	__u64 random; /* state of the pseudo-random order */
@@ -130,7 +133,7 @@ struct traffic_state {
 	__u32 step; /* the current step */
 	__u32 warm; /* the packet that was last due does not count */
 };
-_Static_assert(sizeof(struct traffic_state) == 168, "traffic_state is ABI");
+_Static_assert(sizeof(struct traffic_state) == 184, "traffic_state is ABI");
 
 struct replay_plan {
 	__u64 round_ns; /* duration of a round */

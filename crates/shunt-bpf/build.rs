@@ -6,6 +6,10 @@ use shunt_bpf_build::{compile, compile_folder, compile_for_host, expand_reasons,
 fn main() {
     compile_folder("prog");
     compile("prog/tc_forward.bpf.c", "tc_forward_without_btf", &["-DSHUNT_WITHOUT_BTF"]);
+    for program in ["tc_forward", "tc_watch"] {
+        let (source, name) = (format!("prog/{program}.bpf.c"), format!("{program}_without_kfuncs"));
+        compile(&source, &name, &["-DSHUNT_WITHOUT_KFUNCS"]);
+    }
     let (verifying, tags) = ("-DSHUNT_VERIFYING", "-DSHUNT_STRIPPED_TAGS");
     compile("prog/xdp_forward.bpf.c", "xdp_forward_verifying", &[verifying]);
     compile("prog/xdp_forward.bpf.c", "xdp_forward_tags", &[tags]);

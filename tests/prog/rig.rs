@@ -1,7 +1,7 @@
 //! A loaded data plane with two ports in a namespace of its own, with flows and counters.
 
 use shunt_bpf::{
-    DataPlane, Entry, Key, LoadOptions, Size,
+    DataPlane, Entry, Key, LoadOptions, Size, TypesSource,
     abi::{self, Counters, Plain},
     attach::Hook,
     wire::flow_between,
@@ -60,7 +60,13 @@ fn with_xdp(verify_xdp: bool, test: impl FnOnce(&mut Rig<'_>) + Send) {
     }
     let (port, out) = (ns.ifindex("i0"), ns.ifindex("o0"));
     ns.within(|| {
-        let expected = LoadOptions { btf: true, learning: true, xdp: true, verify_xdp, external: false };
+        let expected = LoadOptions {
+            types: TypesSource::Kernel,
+            learning: true,
+            xdp: true,
+            verify_xdp,
+            external: false,
+        };
         let mut plane = DataPlane::load(Size { max_flows: 1024, seed: 1 }, expected).unwrap();
         plane.control().set_epoch(EPOCH);
         plane.control().set_heartbeat_max(Duration::from_secs(3600));

@@ -69,7 +69,7 @@ struct ip_ct_tcp___shunt {
 };
 
 /* Offsets of a connection's extensions, 0 for none. The helper's extension is the first. */
-struct nf_ct_ext {
+struct nf_ct_ext___shunt {
 	__u8 offset[1];
 };
 
@@ -77,11 +77,11 @@ struct nf_conntrack_zone___shunt {
 	__u16 id;
 };
 
-struct nf_conn {
+struct nf_conn___shunt {
 	struct nf_conntrack_zone___shunt zone; /* only with CONFIG_NF_CONNTRACK_ZONES */
 	__u32 timeout; /* the low half of the jiffies at which the connection times out */
 	unsigned long status;
-	struct nf_ct_ext *ext;
+	struct nf_ct_ext___shunt *ext;
 	__u32 mark;
 	struct nf_conntrack_tuple_hash___shunt tuplehash[2];
 	union {
@@ -90,6 +90,8 @@ struct nf_conn {
 };
 
 #pragma clang attribute pop
+
+#ifndef SHUNT_WITHOUT_KFUNCS
 
 /* The layout of the first version; later kernels accept this size. */
 struct bpf_ct_opts___shunt {
@@ -100,8 +102,10 @@ struct bpf_ct_opts___shunt {
 	__u8 reserved[2];
 };
 
-struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 tuple_size,
-				  struct bpf_ct_opts___shunt *opts, __u32 opts_size) __ksym __weak;
-void bpf_ct_release(struct nf_conn *ct) __ksym __weak;
+struct nf_conn___shunt *bpf_skb_ct_lookup(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 tuple_size,
+					  struct bpf_ct_opts___shunt *opts, __u32 opts_size) __ksym __weak;
+void bpf_ct_release(struct nf_conn___shunt *ct) __ksym __weak;
+
+#endif
 
 #endif

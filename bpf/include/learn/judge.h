@@ -10,12 +10,12 @@
 /* A connection in the kernel's memory, and what learning knows of it. */
 struct shunt_connection {
 	unsigned long at; /* the address of its nf_conn; 0 if there is none */
-	const struct nf_conn *ct; /* a copy in the scratch space */
+	const struct nf_conn___shunt *ct; /* a copy in the scratch space */
 	int reply; /* the packet belongs to the reply direction */
 	int held; /* the packet holds a reference */
 };
 
-static __always_inline int shunt_ct_is_offloaded(const struct nf_conn *ct)
+static __always_inline int shunt_ct_is_offloaded(const struct nf_conn___shunt *ct)
 {
 	return !!(ct->status & (SHUNT_IPS_OFFLOAD | SHUNT_IPS_HW_OFFLOAD));
 }
@@ -23,11 +23,26 @@ static __always_inline int shunt_ct_is_offloaded(const struct nf_conn *ct)
 /* Copies the connection at an address. Returns -1 on failure. */
 static __always_inline int shunt_ct_copy(const struct egress *s, unsigned long at)
 {
-	__u32 bytes = bpf_core_type_size(struct nf_conn);
+	__u32 bytes = bpf_core_type_size(struct nf_conn___shunt);
 
 	return bpf_probe_read_kernel(s->scratch->connection, bytes < SHUNT_CT_MAX ? bytes : SHUNT_CT_MAX,
 				     (const void *)at);
 }
+
+#ifdef SHUNT_WITHOUT_KFUNCS
+
+/* Such a connection has no packets with a reference to it, and no kfunc finds it. */
+static __always_inline unsigned long shunt_ct_find_offloaded(const struct egress *s, __u32 family, unsigned long at,
+							     __u8 *dir)
+{
+	(void)s;
+	(void)family;
+	(void)at;
+	*dir = 0;
+	return 0;
+}
+
+#else
 
 /*
  * Finds a connection that nf_flowtable has taken over, whose packets it forwards without conntrack, by the reversed
@@ -42,7 +57,7 @@ static __always_inline unsigned long shunt_ct_find_offloaded(const struct egress
 	const __u32 *addr = shunt_header_addrs(family, &s->scratch->seen);
 	struct bpf_sock_tuple tuple = {};
 	unsigned long found;
-	struct nf_conn *ct;
+	struct nf_conn___shunt *ct;
 
 	/* The address of a kfunc would say the same, but 6.1 refuses to load it. */
 	if (!bpf_core_type_exists(struct bpf_ct_opts___shunt))
@@ -71,13 +86,15 @@ static __always_inline unsigned long shunt_ct_find_offloaded(const struct egress
 	return found;
 }
 
+#endif
+
 /*
  * Finds the connection of a packet at egress, and copies it. The address is 0 if conntrack does not track the packet,
  * or only in a zone.
  */
 static __always_inline struct shunt_connection shunt_ct_find(const struct egress *s, __u32 family)
 {
-	struct shunt_connection found = { .ct = (const struct nf_conn *)s->scratch->connection };
+	struct shunt_connection found = { .ct = (const struct nf_conn___shunt *)s->scratch->connection };
 	unsigned long nfct = shunt_skb_connection(s->skb);
 	__u8 dir = 0;
 
@@ -105,7 +122,7 @@ static __always_inline int shunt_ct_is_dying(const struct egress *s, __u32 famil
 
 	if (!found->held)
 		return !shunt_ct_find_offloaded(s, family, found->at, &dir);
-	status = BPF_CORE_READ_BITFIELD_PROBED((const struct nf_conn *)found->at, status);
+	status = BPF_CORE_READ_BITFIELD_PROBED((const struct nf_conn___shunt *)found->at, status);
 	return !!(status & SHUNT_IPS_DYING);
 }
 
@@ -141,7 +158,7 @@ static __always_inline int shunt_ct_same_tuples(const struct egress *s, __u32 fa
 }
 
 /* Asks the daemon to set IP_CT_TCP_FLAG_BE_LIBERAL on both directions of a connection. */
-static __always_inline void shunt_ct_request_liberal(__u32 family, const struct nf_conn *ct, __u32 ifindex)
+static __always_inline void shunt_ct_request_liberal(__u32 family, const struct nf_conn___shunt *ct, __u32 ifindex)
 {
 	const struct nf_conntrack_tuple___shunt *t = &ct->tuplehash[0].tuple;
 	struct shunt_event *event = bpf_ringbuf_reserve(&shunt_events, sizeof(*event), 0);
@@ -180,7 +197,7 @@ static __always_inline void shunt_ct_request_liberal(__u32 family, const struct 
  * packet with a damaged or forged acknowledgement must not cause this: the packet must acknowledge what the other
  * direction has sent.
  */
-static __always_inline void shunt_ct_report_lag(const struct egress *s, __u32 family, const struct nf_conn *ct,
+static __always_inline void shunt_ct_report_lag(const struct egress *s, __u32 family, const struct nf_conn___shunt *ct,
 						int reply)
 {
 	__u32 maxack[2] = { ct->proto.tcp.seen[0].td_maxack, ct->proto.tcp.seen[1].td_maxack };
@@ -206,9 +223,9 @@ static __always_inline void shunt_ct_report_lag(const struct egress *s, __u32 fa
 static __always_inline enum shunt_reason shunt_ct_judge(const struct egress *s, __u32 family,
 							const struct shunt_connection *found, __u8 *flags)
 {
-	const struct nf_conn *ct = found->ct;
+	const struct nf_conn___shunt *ct = found->ct;
 	unsigned long status = ct->status;
-	struct nf_ct_ext *ext = ct->ext;
+	struct nf_ct_ext___shunt *ext = ct->ext;
 	__u8 both;
 
 	if (found->reply) {
@@ -259,7 +276,7 @@ static __always_inline enum shunt_reason shunt_ct_judge(const struct egress *s, 
  * Schedules the next proof well before conntrack times the connection out, since the timeout may be short (nft
  * `ct timeout`): conntrack must see a packet by then.
  */
-static __always_inline void shunt_ct_limit_reprove(const struct egress *s, const struct nf_conn *ct,
+static __always_inline void shunt_ct_limit_reprove(const struct egress *s, const struct nf_conn___shunt *ct,
 						   struct shunt_flow *f)
 {
 	__u32 ticks = (ct->timeout - s->now) / 3;

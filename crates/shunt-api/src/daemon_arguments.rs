@@ -40,4 +40,13 @@ pub struct DaemonArguments {
     /// Print the names of the devices that would be ports, as JSON; then exit. Needs no root.
     #[arg(long, conflicts_with_all = ["cleanup", "dry_run", "probe"])]
     pub list_ports: bool,
+    /// Write a small file with the types that learning reads, for a kernel without BTF, and exit. FILE is BTF of that
+    /// kernel: vmlinux with a .BTF section (pahole --btf_encode), or a file of BTF. If connection tracking is a module,
+    /// also give nf_conntrack.ko. The new file is named after the kernel's build ID; put it into /etc/shunt/btf on
+    /// machines with this kernel. Needs no root.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["cleanup", "dry_run", "probe", "list_ports"])]
+    pub reduce_btf: Vec<PathBuf>,
+    /// The build ID of the kernel, if FILE is not of the running one; see readelf -n vmlinux
+    #[arg(long, value_name = "ID", requires = "reduce_btf")]
+    pub build_id: Option<String>,
 }

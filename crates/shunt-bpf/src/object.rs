@@ -5,8 +5,8 @@ use crate::{
     abi::WAYS,
     maps::{EXPIRED, MARKS, Maps},
 };
-use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, ProgramMut};
-use std::{ffi::OsStr, os::fd::AsFd};
+use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, ProgramMut, btf::Btf};
+use std::{ffi::OsStr, io, os::fd::AsFd, path::Path};
 
 macro_rules! object {
     ($name:literal) => {
@@ -25,7 +25,10 @@ pub(crate) struct CompiledObject {
 pub(crate) const TC_FORWARD: CompiledObject = object!("tc_forward");
 /// For kernels without BTF: the program cannot read `skb->ip_summed`.
 pub(crate) const TC_FORWARD_WITHOUT_BTF: CompiledObject = object!("tc_forward_without_btf");
+/// For kernels without BTF of which there is a file of types: they have no functions that programs may call.
+pub(crate) const TC_FORWARD_WITHOUT_KFUNCS: CompiledObject = object!("tc_forward_without_kfuncs");
 pub(crate) const TC_WATCH: CompiledObject = object!("tc_watch");
+pub(crate) const TC_WATCH_WITHOUT_KFUNCS: CompiledObject = object!("tc_watch_without_kfuncs");
 pub(crate) const XDP_FORWARD: CompiledObject = object!("xdp_forward");
 /// For `verify_checksums = always`: the program can verify L4 checksums.
 pub(crate) const XDP_FORWARD_VERIFYING: CompiledObject = object!("xdp_forward_verifying");
@@ -38,6 +41,14 @@ pub(crate) const XDP_DROPS: CompiledObject = object!("xdp_drops");
 pub(crate) const TABLE: CompiledObject = object!("table");
 pub(crate) const CT_GONE: CompiledObject = object!("ct_gone");
 pub(crate) const CHANGES: CompiledObject = object!("changes");
+
+impl CompiledObject {
+    /// The types that its programs declare.
+    pub(crate) fn btf(&self) -> io::Result<Btf<'static>> {
+        let missing = || io::Error::other(format!("{} has no BTF", self.name));
+        Btf::from_raw(self.name, self.bytes).map_err(io::Error::other)?.ok_or_else(missing)
+    }
+}
 
 pub(crate) const INDEXES: [&str; 2] = ["shunt_index4", "shunt_index6"];
 /// Maps with one element per entry of the flow table.
@@ -70,9 +81,20 @@ impl Size {
     }
 }
 
+/// How an object is loaded.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Loading<'a> {
+    /// XDP programs may call functions of this device's driver, and be attached to no other.
+    pub(crate) device: Option<u32>,
+    /// Only the program of this name is loaded.
+    pub(crate) program: Option<&'static str>,
+    /// A file with the types of the kernel, instead of the kernel's BTF.
+    pub(crate) types: Option<&'a Path>,
+}
+
 /// Loads an object. It uses the maps that are in `maps` already; its other maps are added.
 pub(crate) fn load(source: &CompiledObject, size: Size, maps: &mut Maps) -> Result<Object, Error> {
-    load_for(source, size, maps, None, None)
+    load_for(source, size, maps, &Loading::default())
 }
 
 /// As [`load`], without the object's other programs: each costs verification time.
@@ -82,21 +104,23 @@ pub(crate) fn load_only(
     maps: &mut Maps,
     program: &'static str,
 ) -> Result<Object, Error> {
-    load_for(source, size, maps, None, Some(program))
+    load_for(source, size, maps, &Loading { program: Some(program), ..Loading::default() })
 }
 
-/// As [`load`]. With a device, its XDP programs may call functions of the device's driver, and be attached to no other.
-/// With the name of a program, only that one is loaded.
+/// As [`load`], in this way.
 pub(crate) fn load_for(
     source: &CompiledObject,
     size: Size,
     maps: &mut Maps,
-    ifindex: Option<u32>,
-    only: Option<&'static str>,
+    how: &Loading<'_>,
 ) -> Result<Object, Error> {
     let failed = |e| Error::loading(source.name, e);
     let table_flags = if maps.mappable { libbpf_sys::BPF_F_MMAPABLE } else { 0 };
-    let mut open = ObjectBuilder::default().open_memory(source.bytes).map_err(failed)?;
+    let mut builder = ObjectBuilder::default();
+    if let Some(path) = how.types {
+        builder.btf_custom_path(path).map_err(failed)?;
+    }
+    let mut open = builder.open_memory(source.bytes).map_err(failed)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if let Some(loaded) = maps.find(&name) {
@@ -113,13 +137,13 @@ pub(crate) fn load_for(
             map.set_max_entries(size.max_flows.saturating_mul(4)).map_err(failed)?;
         }
     }
-    if let Some(name) = only {
+    if let Some(name) = how.program {
         for mut program in open.progs_mut() {
             let wanted = program.name() == OsStr::new(name);
             program.set_autoload(wanted);
         }
     }
-    if let Some(ifindex) = ifindex {
+    if let Some(ifindex) = how.device {
         for mut program in open.progs_mut() {
             program.set_ifindex(ifindex);
             program.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);

@@ -6,7 +6,7 @@ use crate::{
     Error,
     attach::{self, AttachMode, Attachment, Hook},
     maps::Maps,
-    object::{CompiledObject, Size, load_for, program},
+    object::{CompiledObject, Loading, Size, load_for, program},
     owner::Owner,
 };
 use nix::libc::EINVAL;
@@ -129,7 +129,8 @@ impl XdpChange {
     /// If the kernel or the driver refuses the program. The former program is detached then.
     pub fn load(self) -> Result<Self, Error> {
         let Some(NextXdp::ForDevice { source, size, mut maps }) = self.next else { return Ok(self) };
-        let object = load_for(source, size, &mut maps, Some(self.ifindex), None)?;
+        let how = Loading { device: Some(self.ifindex), ..Loading::default() };
+        let object = load_for(source, size, &mut maps, &how)?;
         let fd = program(&object, source, "shunt_xdp")?.as_fd().try_clone_to_owned();
         let next = NextXdp::Loaded(XdpProgram::ForwardTags, fd.map_err(Error::Descriptor)?);
         Ok(Self { next: Some(next), ..self })

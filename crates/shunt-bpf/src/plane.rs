@@ -9,10 +9,12 @@ use crate::{
     control::ControlBlock,
     external::ExternalSide,
     filter,
+    kernel_types::KernelTypes,
     maps::{CONTROL_MAP, GROUPS, Maps, PORT_CACHE},
     object::{
-        CHANGES, CT_GONE, Size, TABLE, TC_FORWARD, TC_FORWARD_WITHOUT_BTF, TC_WATCH, XDP_DROPS, XDP_FORWARD,
-        XDP_FORWARD_VERIFYING, load, load_only, program,
+        CHANGES, CT_GONE, Loading, Size, TABLE, TC_FORWARD, TC_FORWARD_WITHOUT_BTF,
+        TC_FORWARD_WITHOUT_KFUNCS, TC_WATCH, TC_WATCH_WITHOUT_KFUNCS, XDP_DROPS, XDP_FORWARD,
+        XDP_FORWARD_VERIFYING, load, load_for, load_only, program,
     },
     owner::Owner,
     pending::AttachedPort,
@@ -32,11 +34,11 @@ use std::{
 };
 
 /// Optional programs to load. Each costs verification time.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct LoadOptions {
-    /// Load programs that need the kernel's BTF.
-    pub btf: bool,
-    /// Load `tc_watch`, which learns. It needs BTF as well.
+    /// Where the layout of the kernel's structures is known from.
+    pub types: TypesSource,
+    /// Load `tc_watch`, which learns. It needs the layout of the kernel's structures.
     pub learning: bool,
     /// Load the `xdp` engine.
     pub xdp: bool,
@@ -44,6 +46,17 @@ pub struct LoadOptions {
     pub verify_xdp: bool,
     /// Load what the external engine needs, and let its process map the flow tables.
     pub external: bool,
+}
+
+/// Where the layout of the kernel's structures is known from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TypesSource {
+    /// The kernel's own BTF.
+    Kernel,
+    /// A file of this kernel's types. Programs call no functions of the kernel.
+    File(KernelTypes),
+    /// Nothing: nothing is learned.
+    Unknown,
 }
 
 /// The kind of change that a netlink socket receives.
@@ -110,8 +123,8 @@ pub struct DataPlane {
 unsafe impl Send for DataPlane {}
 
 impl DataPlane {
-    /// Loads the programs and creates the maps. If conntrack's kfuncs are missing, nothing is learned but static flows
-    /// work: see [`DataPlane::learns`]. If the `xdp` engine fails to load, [`DataPlane::set_xdp`] reports the error.
+    /// Loads the programs and creates the maps. If conntrack's structures are unknown, nothing is learned but static
+    /// flows work: see [`DataPlane::learns`]. If the `xdp` engine fails to load, [`DataPlane::set_xdp`] reports the error.
     ///
     /// # Errors
     /// If the kernel refuses a program or a map.
@@ -119,16 +132,21 @@ impl DataPlane {
         // libbpf prints errors, which are returned here, and messages that are no errors.
         verifier::capture_log();
         let mut maps = Maps::new(options.external);
-        let forward = if options.btf { &TC_FORWARD } else { &TC_FORWARD_WITHOUT_BTF };
-        let tc = load(forward, size, &mut maps)?;
-        let watch = match options.btf && options.learning {
-            true => match load(&TC_WATCH, size, &mut maps) {
-                Ok(watch) => Some(watch),
-                Err(refused @ Error::Refused { .. }) => return Err(refused),
-                // Most likely conntrack's kfuncs are missing.
-                Err(_) => None,
-            },
-            false => None,
+        let (forward, watch, types) = match &options.types {
+            TypesSource::Kernel => (&TC_FORWARD, Some(&TC_WATCH), None),
+            TypesSource::File(types) => {
+                (&TC_FORWARD_WITHOUT_KFUNCS, Some(&TC_WATCH_WITHOUT_KFUNCS), Some(types.path()))
+            }
+            TypesSource::Unknown => (&TC_FORWARD_WITHOUT_BTF, None, None),
+        };
+        let how = Loading { types, ..Loading::default() };
+        let tc = load_for(forward, size, &mut maps, &how)?;
+        let watch = watch.filter(|_| options.learning);
+        let watch = match watch.map(|watch| load_for(watch, size, &mut maps, &how)) {
+            Some(Ok(watch)) => Some(watch),
+            Some(Err(refused @ Error::Refused { .. })) => return Err(refused),
+            // Most likely the kernel lacks conntrack's structures.
+            Some(Err(_)) | None => None,
         };
         let engine = if options.verify_xdp { &XDP_FORWARD_VERIFYING } else { &XDP_FORWARD };
         let xdp = if options.xdp {
@@ -166,7 +184,7 @@ impl DataPlane {
         })
     }
 
-    /// Whether flows can be learned. Learning needs conntrack's kfuncs.
+    /// Whether flows can be learned. Learning needs the layout of conntrack's structures.
     pub fn learns(&self) -> bool {
         self.watch.is_some()
     }

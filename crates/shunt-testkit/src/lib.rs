@@ -36,7 +36,7 @@ pub use shunt_lab::net::{
     Frame, Host, NetNs, Process, Segment, Tap, Topology, delete_namespaces_of_this_process, wait_for,
     wait_until,
 };
-pub use shuntd::{SELDOM_PROVED, Shuntd, ShuntdBuilder, daemon, daemon_with};
+pub use shuntd::{SELDOM_PROVED, Shuntd, ShuntdBuilder, daemon, daemon_with, program};
 pub use stage::Stage;
 pub use status::{epoch_moves, is_sent_by, port_engine, punts, refusals, sent_by};
 pub use stop::{Stop, StopOnDrop};

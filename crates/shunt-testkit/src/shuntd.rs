@@ -328,8 +328,11 @@ impl Drop for Shuntd {
 }
 
 /// Path of `shunt` or `shuntd`: the value of an environment variable, or the program next to the test program.
+///
+/// # Panics
+/// If there is none.
 #[track_caller]
-pub(crate) fn program(variable: &str, name: &str) -> String {
+pub fn program(variable: &str, name: &str) -> String {
     if let Some(path) = env::var(variable).ok().filter(|path| !path.is_empty()) {
         return path;
     }

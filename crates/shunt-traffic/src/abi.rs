@@ -22,8 +22,10 @@ const END_SLACK_NS: u64 = 100_000;
 const END_SLACK_SHARE: u64 = 1000;
 /// Most packets that leave at once after a delay: half of a NIC's ring.
 const BUNCH_MAX: u32 = 256;
-/// A sender that keeps up waits for its schedule at least once for this many packets.
-const WAITS_EACH: u64 = 1000;
+/// A sender that is idle for less than this share of the time can send no more.
+const IDLE_LEAST: f64 = 0.05;
+/// A sender that was held up for more than this share of the time lost its packets by that.
+const HELD_MOST: f64 = 0.001;
 
 impl From<Field> for TrafficField {
     fn from(Field { base, every, count }: Field) -> Self {
@@ -203,7 +205,9 @@ impl TrafficState {
             && self.sent < self.limit
             && left > 0
         {
-            self.late_ns_max = self.late_ns_max.max(now_ns - self.start_ns - (self.due >> 16));
+            let late_ns = now_ns - self.start_ns - (self.due >> 16);
+            self.late_ns_max = self.late_ns_max.max(late_ns);
+            self.held_ns += if late_ns > u64::from(TRAFFIC_HELD_NS) { late_ns } else { 0 };
             self.unsent += left;
         }
         self
@@ -218,9 +222,11 @@ impl TrafficState {
         self
     }
 
-    /// Whether the sender was always behind its schedule, in contrast to one that was held up now and then.
+    /// Whether the sender, with the router if that runs on its CPU, could send no more, in contrast to one that was held
+    /// up now and then by something else.
     pub fn is_too_slow(&self) -> bool {
-        self.waits * WAITS_EACH < self.sent
+        let elapsed_ns = self.last_ns.saturating_sub(self.start_ns) as f64;
+        (self.idle_ns as f64) < elapsed_ns * IDLE_LEAST && self.held_ns as f64 <= elapsed_ns * HELD_MOST
     }
 }
 

@@ -15,6 +15,7 @@ mod foreign_programs;
 mod generated_docs;
 mod iptables_poll;
 mod kernel_probes;
+mod kernel_types;
 mod log_writer;
 mod place_index;
 mod port_counters;
@@ -80,6 +81,9 @@ fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
     let instance: Instance = arguments.instance.parse()?;
     if arguments.list_ports {
         return print(&preview::port_names(&config_of(arguments)?)?);
+    }
+    if !arguments.reduce_btf.is_empty() {
+        return kernel_types::reduce(&arguments.reduce_btf, arguments.build_id.as_deref());
     }
     start::require_root()?;
     if arguments.cleanup {

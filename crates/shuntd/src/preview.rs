@@ -12,7 +12,7 @@ use shunt_api::{
     Attach, Config, DeviceReport, DryRun, Engine, EngineChoice, Failure, FailureCode, Family, Instance,
     PlannedPort, Probe, ProbeAnswer, ProbeReport, RulesetStatus,
 };
-use shunt_bpf::{DataPlane, attach};
+use shunt_bpf::{DataPlane, TypesSource, attach};
 use shunt_core::{Action, Core, Event, TrackedCounts, has_bridge_with_two_ports};
 use shunt_kernel::{LegacyIptables, Linux};
 use std::{
@@ -173,7 +173,8 @@ fn planned_ports(core: &Core) -> Vec<PlannedPort> {
 }
 
 fn kernel_probes(machine: &Machine, plane: Option<&DataPlane>, config: &Config) -> Vec<Probe> {
-    let btf = probe("BTF", machine.btf, "only static flows are forwarded");
+    let is_known = machine.types != TypesSource::Unknown;
+    let btf = probe("BTF", is_known, "only static flows are forwarded");
     let tcx = start::has_tcx();
     let Some(plane) = plane else { return vec![btf, tcx_probe(tcx)] };
     let xdp = probe(

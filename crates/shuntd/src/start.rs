@@ -3,10 +3,11 @@
 use crate::{
     control,
     failures::{failure, internal, load_failure},
+    kernel_types,
 };
 use shunt_api::{ChecksumChoice, Config, EngineChoice, Failure, FailureCode, Instance};
 use shunt_bpf::{
-    Changes, DataPlane, LoadOptions, Size, abi,
+    Changes, DataPlane, LoadOptions, Size, TypesSource, abi,
     attach::{self, Hook},
 };
 use shunt_core::{Action, Choice, Core, Event, EventSource, Link, no_device};
@@ -78,7 +79,7 @@ pub(crate) struct Machine {
     pub(crate) kernel: Linux,
     /// The state of the kernel: a dump.
     pub(crate) state: Vec<Event>,
-    pub(crate) btf: bool,
+    pub(crate) types: TypesSource,
     pub(crate) forwarding: Forwarding,
     /// Whether connection tracking is loaded.
     pub(crate) conntrack: bool,
@@ -92,19 +93,15 @@ impl Machine {
         let state = kernel.dump().map_err(internal)?;
         let forwarding = kernel.forwarding().map_err(internal)?;
         let conntrack = kernel.conntrack_present();
-        let btf = Path::new("/sys/kernel/btf/vmlinux").exists() && !pretends_missing("btf");
-        Ok(Self { subscription, kernel, state, btf, forwarding, conntrack })
+        let types = kernel_types::source(config)?;
+        Ok(Self { subscription, kernel, state, types, forwarding, conntrack })
     }
 
     /// Obstacles to running on this machine, independent of the ports.
     pub(crate) fn obstacles(&self, config: &Config) -> Vec<Failure> {
         let mut found = Vec::new();
-        if config.learn && !self.btf {
-            found.push(failure(
-                FailureCode::NoBtf,
-                "the kernel has no BTF (/sys/kernel/btf/vmlinux): build it with CONFIG_DEBUG_INFO_BTF=y, \
-                 or set learn = false for static flows only",
-            ));
+        if config.learn && self.types == TypesSource::Unknown {
+            found.push(kernel_types::unknown());
         }
         if let Some(core) = config.external_core.filter(|core| !has_core(*core)) {
             found.push(failure(
@@ -143,7 +140,7 @@ pub(crate) fn refuse(obstacles: Vec<Failure>) -> Result<(), Failure> {
 pub(crate) fn load(machine: &Machine, config: &Config) -> Result<DataPlane, Failure> {
     let size = Size { max_flows: config.max_flows, seed: seed() };
     let options = LoadOptions {
-        btf: machine.btf,
+        types: machine.types.clone(),
         learning: config.learn,
         xdp: !matches!(config.engine, EngineChoice::Tc | EngineChoice::External),
         verify_xdp: config.verify_checksums == ChecksumChoice::Always,
@@ -177,12 +174,12 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
     let machine = Machine::read(config)?;
     refuse(machine.obstacles(config))?;
     let mut plane = load(&machine, config)?;
-    let Machine { subscription, mut kernel, state, btf, .. } = machine;
+    let Machine { subscription, mut kernel, state, types, .. } = machine;
     plane.set_filter_owner(filter_handle(instance), instance.as_str()).map_err(internal)?;
     if config.learn {
         attach_change_hooks(&mut plane, &subscription);
     }
-    if btf
+    if types == TypesSource::Kernel
         && (config.engine != EngineChoice::Tc || config.uses_external())
         && let Err(error) = plane.count_tx_drops()
     {

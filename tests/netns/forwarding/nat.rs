@@ -3,10 +3,11 @@
 use crate::{assert_same_with_shunt, daemon, variations};
 use shunt_api::Engine;
 use shunt_testkit::{
-    Crossing, Frame, Handshake, Host, SELDOM_PROVED, Shuntd, Topology, engines, require_root, silent_router,
+    Crossing, Frame, Handshake, Host, SELDOM_PROVED, Shuntd, Topology, daemon_with, engines, program,
+    require_root, silent_router,
 };
 use shunt_wire::{Checksum, Packet};
-use std::net::SocketAddr;
+use std::{net::SocketAddr, process::Command};
 
 /// A flow's addresses before and after Linux translates them.
 struct Case {
@@ -89,8 +90,7 @@ fn assert_translated(case: &Case, seen: &Packet) {
 
 /// Learns each flow from its first packet, and asserts that the others leave as they did before Shunt was started.
 #[track_caller]
-fn learned_are_the_same(lab: &Topology, engine: Engine, ways: [(&Crossing, &[Packet], &[Frame]); 2]) {
-    let shuntd = daemon(lab, engine);
+fn learned_are_the_same(shuntd: Shuntd, engine: Engine, ways: [(&Crossing, &[Packet], &[Frame]); 2]) {
     for (way, packets, left) in ways {
         way.teach(&shuntd, &packets[0]);
         assert_same_with_shunt(&shuntd, engine, way, &packets[1..], &left[1..]);
@@ -101,6 +101,11 @@ fn learned_are_the_same(lab: &Topology, engine: Engine, ways: [(&Crossing, &[Pac
 /// UDP in one direction, and its answers.
 #[track_caller]
 fn udp_is_the_same(case: &Case) {
+    udp_is_the_same_with(case, daemon);
+}
+
+#[track_caller]
+fn udp_is_the_same_with(case: &Case, daemon: impl Fn(&Topology, Engine) -> Shuntd) {
     if !require_root() {
         return;
     }
@@ -115,13 +120,22 @@ fn udp_is_the_same(case: &Case) {
         let answers = variations(&wan.answer_to(&seen));
         let answers_left = back.pass_all(&answers);
 
-        learned_are_the_same(&lab, engine, [(&there, &packets, &left), (&back, &answers, &answers_left)]);
+        learned_are_the_same(
+            daemon(&lab, engine),
+            engine,
+            [(&there, &packets, &left), (&back, &answers, &answers_left)],
+        );
     }
 }
 
 /// Both directions of a TCP connection that was opened before Shunt was started.
 #[track_caller]
 fn tcp_is_the_same(case: &Case) {
+    tcp_is_the_same_with(case, daemon);
+}
+
+#[track_caller]
+fn tcp_is_the_same_with(case: &Case, daemon: impl Fn(&Topology, Engine) -> Shuntd) {
     if !require_root() {
         return;
     }
@@ -136,7 +150,11 @@ fn tcp_is_the_same(case: &Case) {
         let answers = variations(&connection.from_server(wan, 0, []));
         let (left, answers_left) = (there.pass_all(&packets), back.pass_all(&answers));
 
-        learned_are_the_same(&lab, engine, [(&there, &packets, &left), (&back, &answers, &answers_left)]);
+        learned_are_the_same(
+            daemon(&lab, engine),
+            engine,
+            [(&there, &packets, &left), (&back, &answers, &answers_left)],
+        );
     }
 }
 
@@ -198,6 +216,26 @@ fn udp_with_both_ends_changed_over_ipv6_is_the_same() {
 #[test]
 fn tcp_with_both_ends_changed_over_ipv6_is_the_same() {
     tcp_is_the_same(&NAT66);
+}
+
+/// As on a kernel without BTF: the programs know the kernel's structures from a file, and call no kfunc.
+#[test]
+fn what_is_learned_by_a_file_of_the_kernels_types_is_the_same() {
+    if !require_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let made = Command::new(program("SHUNTD", "shuntd"))
+        .args(["--reduce-btf", "/sys/kernel/btf/vmlinux"])
+        .current_dir(&directory)
+        .output()
+        .unwrap();
+    let name = String::from_utf8(made.stdout).unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let config = format!("{SELDOM_PROVED}\nbtf = \"{}\"", directory.path().join(name.trim()).display());
+    let daemon = |lab: &Topology, engine| daemon_with(lab, engine, &config);
+    udp_is_the_same_with(&MASQUERADE, daemon);
+    tcp_is_the_same_with(&NAT66, daemon);
 }
 
 /// A LAN host, the router's WAN address, and a server in the same LAN.

@@ -32,6 +32,7 @@ fn every_key_is_read() {
         external_copy_vlan = 255
         ports = ["eth0", "lan1.5"]
         learn = false
+        btf = "/etc/shunt/own.btf"
         max_flows = 1000
         reprove = "1s 500ms"
         idle = "2m"
@@ -64,6 +65,7 @@ fn every_key_is_read() {
         external_copy_vlan: 255,
         ports: vec!["eth0".to_owned(), "lan1.5".to_owned()],
         learn: false,
+        btf: "/etc/shunt/own.btf".to_owned(),
         max_flows: 1000,
         reprove: Duration::from_millis(1500),
         idle: Duration::from_secs(120),

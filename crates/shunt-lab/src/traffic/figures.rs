@@ -377,7 +377,7 @@ mod tests {
             last_ns: 9_020_000,
             sent: 10,
             unsent: 2,
-            waits: 1_000,
+            idle_ns: 9_000_000,
             late_ns_max: 2_000_000,
             ..TrafficState::default()
         };
@@ -390,8 +390,8 @@ mod tests {
         let others = [Doubt::NothingArrived, Doubt::SocketSender, Doubt::GenericReceiver];
         let found = doubts(&sent);
         assert_eq!((&found[0], &found[1..]), (&Doubt::SentLate { microseconds: 2000.0 }, &others[..]));
-        // A sender that never waited for its schedule was not held up, but too slow.
-        let found = doubts(&TrafficState { waits: 0, ..sent });
+        // A sender that never had to wait for its schedule was not held up, but too slow.
+        let found = doubts(&TrafficState { idle_ns: 0, ..sent });
         assert!(
             matches!(found[0], Doubt::SentLess { percent } if (99.7..99.9).contains(&percent)),
             "{found:?}"

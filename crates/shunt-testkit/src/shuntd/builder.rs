@@ -3,6 +3,7 @@
 use super::{Shuntd, program, traces::Traces};
 use crate::{NetNs, Process, wait_for};
 use std::{
+    env,
     fs::{self, File},
     process::{ExitStatus, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -114,7 +115,10 @@ impl<'a> ShuntdBuilder<'a> {
         let config = directory.path().join("shunt.toml");
         let log = directory.path().join("stderr");
         let size = if self.config.contains("max_flows") { "" } else { self.max_flows };
-        let written = fs::write(&config, format!("{size}{}", self.config)).and_then(|()| File::create(&log));
+        // For trying all tests with another setting.
+        let more = env::var("SHUNT_TEST_CONFIG").unwrap_or_default();
+        let written =
+            fs::write(&config, format!("{size}{}{more}\n", self.config)).and_then(|()| File::create(&log));
         let stderr = written.unwrap_or_else(|e| panic!("{}: {e}", directory.path().display()));
         let program = self.program.unwrap_or_else(|| program("SHUNTD", "shuntd"));
         let mut command = self.router.command(&program);
