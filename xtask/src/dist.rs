@@ -6,6 +6,7 @@ mod licences;
 
 use crate::{
     arch::{Arch, COMPILER},
+    btf,
     debian::{self, Set},
     tool::tool,
 };
@@ -68,6 +69,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let root = root();
     for (from, to) in FILES {
         put(&root.join(from), &directory.join(to))?;
+    }
+    for (from, name) in btf::files()? {
+        put(&from, &directory.join("share/shunt/btf").join(name))?;
     }
     let pages = tempfile::tempdir()?;
     run_shunt(arch, &programs[0], &["man", &pages.path().to_string_lossy()])?;

@@ -1,6 +1,7 @@
 //! `cargo xtask`: the developers' commands.
 
 mod arch;
+mod btf;
 mod companion;
 mod debian;
 mod dist;
@@ -20,6 +21,8 @@ enum Command {
     Bench(shunt_bench::Command),
     /// Run Shunt on every emulated board and write docs/boards.md.
     Boards(vm::boards::board_report::Options),
+    /// Make files of the types of Debian's kernels without BTF in packaging/btf, from their debug packages.
+    Btf(btf::Options),
     /// Run the external engine on emulated 32-bit cores and compare every result with this machine's.
     Companion(companion::Options),
     /// Build a Debian package for an architecture in target/deb.
@@ -53,6 +56,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Bench(bench) => bench.run(&vm::Counting)?,
         Command::Boards(options) => vm::boards::board_report::run(&options)?,
+        Command::Btf(options) => btf::run(&options)?,
         Command::Companion(options) => companion::run(&options)?,
         Command::Deb(options) => dist::deb::run(&options)?,
         Command::Dist(options) => dist::run(&options)?,

@@ -11,6 +11,7 @@ mod package;
 
 use crate::{
     arch::{AMD64, Arch},
+    btf,
     debian::{Cache, require_room},
     dist,
     tool::tool,
@@ -207,6 +208,10 @@ impl Options {
             // Programs for other architectures are linked without debug information.
             let path = if is_this_machine(arch) { stripped(&path, name, directory)? } else { path };
             image.programs([(path, Path::new("/usr/local/bin").join(name))])?;
+        }
+        // Where Shunt looks for them.
+        for (path, name) in btf::files()? {
+            image.file(path, &Path::new("/usr/share/shunt/btf").join(name));
         }
         let program = command.first().context("no command given: cargo xtask vm -- COMMAND")?;
         ensure!(

@@ -17,7 +17,7 @@ use std::{
 };
 
 /// Directories with such files, each of which is named after its build ID.
-pub const DIRECTORIES: [&str; 2] = ["/etc/shunt/btf", "/usr/share/shunt/btf"];
+pub const DIRECTORIES: [&str; 3] = ["/etc/shunt/btf", "/usr/local/share/shunt/btf", "/usr/share/shunt/btf"];
 /// Before the build ID, in the name of a type that has no other purpose.
 const MARK: &str = "shunt_build_id_";
 
@@ -59,7 +59,9 @@ pub enum TypesError {
     #[error("the build ID of the running kernel: {0}")]
     NoBuildId(io::Error),
     /// A type is in none of the files.
-    #[error("no file has {0}, which learning needs; also give the BTF of the module nf_conntrack")]
+    #[error(
+        "no file has {0}, which learning needs; give the BTF of vmlinux, and that of the module nf_conntrack"
+    )]
     Lacks(String),
     /// The new file cannot be made.
     #[error("cannot make BTF: {0}")]

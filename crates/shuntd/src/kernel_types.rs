@@ -33,7 +33,7 @@ pub(crate) fn source(config: &Config) -> Result<TypesSource, Failure> {
 /// Why nothing can be learned on a kernel without BTF and without a file of its types.
 pub(crate) fn unknown() -> Failure {
     let file = BuildId::of_running_kernel().map_or_else(|_| "BUILD_ID.btf".to_owned(), |id| id.file_name());
-    let [directory, _] = kernel_types::DIRECTORIES;
+    let [directory, ..] = kernel_types::DIRECTORIES;
     failure(
         FailureCode::NoBtf,
         format!(

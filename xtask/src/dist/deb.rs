@@ -1,7 +1,7 @@
 //! `cargo xtask deb`: a Debian package of the static programs of `cargo xtask dist`.
 
 use super::{LIBRARIES, PROGRAMS, licences, programs, run_shunt, sysroot};
-use crate::{arch::Arch, tool::tool_in};
+use crate::{arch::Arch, btf, tool::tool_in};
 use anyhow::Context;
 use shunt_testkit::tree::{root, target};
 use std::{
@@ -94,6 +94,9 @@ impl Contents<'_> {
         }
         for (from, to) in FILES {
             tree.put(to, &read(&source.join(from))?, 0o644)?;
+        }
+        for (from, name) in btf::files()? {
+            tree.put(&format!("usr/share/shunt/btf/{name}"), &read(&from)?, 0o644)?;
         }
         let unit = fs::read_to_string(source.join("packaging/shuntd@.service"))?;
         let unit = unit.replace("/usr/local/", "/usr/");
@@ -283,6 +286,9 @@ mod tests {
             "usr/share/man/man8/shuntd.8.gz",
         ] {
             has("-rw-r--r--", path);
+        }
+        for (_, name) in btf::files().expect("files") {
+            has("-rw-r--r--", &format!("usr/share/shunt/btf/{name}"));
         }
         let unit = tool("dpkg-deb", &["--fsys-tarfile", &package]).expect("an archive");
         assert!(unit.contains("ExecStart=/usr/bin/shuntd ") && !unit.contains("/usr/local/"));

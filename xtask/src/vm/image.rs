@@ -142,6 +142,11 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
+    /// Adds a file that is no program.
+    pub fn file(&mut self, from: PathBuf, to: &Path) {
+        self.put(to, Entry::File(from));
+    }
+
     /// Adds all libraries of another architecture, since only its own loader could tell which of them are needed.
     fn all_libraries(&mut self, root: &Path) -> anyhow::Result<()> {
         for directory in ["lib", "usr/lib"] {

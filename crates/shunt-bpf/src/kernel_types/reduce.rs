@@ -7,13 +7,13 @@ use super::{
     BuildId, MARK, TypesError,
     writer::{Member, Writer},
 };
-use crate::object::{TC_FORWARD_WITHOUT_KFUNCS, TC_WATCH_WITHOUT_KFUNCS};
+use crate::object::{CompiledObject, TC_FORWARD_WITHOUT_KFUNCS, TC_WATCH_WITHOUT_KFUNCS};
 use libbpf_rs::btf::{
     Btf, BtfType, HasSize, TypeId,
     types::{Array, Composite, Enum, Int, IntEncoding, MemberAttr, Ptr},
 };
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     ffi::{OsStr, c_int},
     io,
 };
@@ -23,41 +23,59 @@ const ENDING: &str = "___";
 /// Structures without which nothing can be learned.
 const NEEDED: [&str; 4] = ["sk_buff", "skb_shared_info", "nf_conn", "nf_ct_ext"];
 
+/// The structures that programs declare, by the kernel's names; several with different members may have one name.
+type Declared<'b> = BTreeMap<&'b str, Vec<(&'b Btf<'b>, Composite<'b>)>>;
+
 /// What the new file has by now.
-struct Reduced {
+struct Reduced<'b> {
     writer: Writer,
+    declared: Declared<'b>,
     /// Numbers of the integers.
     ints: HashMap<(usize, c_int), c_int>,
+    /// Numbers of the structures and unions that have a name.
+    composites: HashMap<String, c_int>,
+    pointer: Option<c_int>,
 }
 
 pub(super) fn reduce(kernel: &[Btf<'_>], build_id: &BuildId) -> Result<Vec<u8>, TypesError> {
     let failed = TypesError::Make;
-    let mut new = Reduced { writer: Writer::new().map_err(failed)?, ints: HashMap::new() };
+    let programs = [&TC_FORWARD_WITHOUT_KFUNCS, &TC_WATCH_WITHOUT_KFUNCS].map(CompiledObject::btf);
+    let programs: Vec<Btf<'_>> = programs.into_iter().collect::<io::Result<_>>().map_err(failed)?;
+    let mut declared = Declared::new();
+    for btf in &programs {
+        for (name, composite) in declarations::<Composite<'_>>(btf) {
+            declared.entry(name).or_default().push((btf, composite));
+        }
+    }
+    let names: Vec<&str> = declared.keys().copied().collect();
+    let mut new = Reduced {
+        writer: Writer::new().map_err(failed)?,
+        declared,
+        ints: HashMap::new(),
+        composites: HashMap::new(),
+        pointer: None,
+    };
     // By the size of this type, libbpf knows how long addresses are.
     if let Some(bytes) = kernel.first().and_then(|btf| btf.ptr_size().ok()) {
         new.writer.int("unsigned long", bytes.get(), 0).map_err(failed)?;
     }
-    for object in [&TC_FORWARD_WITHOUT_KFUNCS, &TC_WATCH_WITHOUT_KFUNCS] {
-        let programs = object.btf().map_err(failed)?;
-        for (name, declared) in declarations::<Composite<'_>>(&programs) {
-            match kernel.iter().find_map(|btf| Some((btf, named::<Composite<'_>>(btf, name)?))) {
-                Some(theirs) => drop(new.composite(name, (&programs, declared), theirs).map_err(failed)?),
-                None if NEEDED.contains(&name) => return Err(TypesError::Lacks(format!("struct {name}"))),
-                None => {}
-            }
+    for name in names {
+        match kernel.iter().find_map(|btf| Some((btf, named::<Composite<'_>>(btf, name)?))) {
+            Some(theirs) => drop(new.named(name, theirs).map_err(failed)?),
+            None if NEEDED.contains(&name) => return Err(TypesError::Lacks(format!("struct {name}"))),
+            None => {}
         }
-        for (name, declared) in declarations::<Enum<'_>>(&programs) {
-            if let Some(theirs) = kernel.iter().find_map(|btf| named::<Enum<'_>>(btf, name)) {
-                new.enumeration(name, declared, theirs).map_err(failed)?;
-            }
+    }
+    for (name, declared) in programs.iter().flat_map(declarations::<Enum<'_>>) {
+        if let Some(theirs) = kernel.iter().find_map(|btf| named::<Enum<'_>>(btf, name)) {
+            new.enumeration(name, declared, theirs).map_err(failed)?;
         }
     }
     new.writer.declaration(&format!("{MARK}{build_id}")).map_err(failed)?;
     new.writer.bytes().map_err(failed)
 }
 
-/// The types that programs declare, by the kernel's names. A structure that is declared several times, with different
-/// members, has an entry for each.
+/// The types that a program declares, by the kernel's names.
 fn declarations<'b, T>(programs: &'b Btf<'_>) -> Vec<(&'b str, T)>
 where
     T: TryFrom<BtfType<'b>>,
@@ -112,22 +130,39 @@ fn member<'b>(
     })
 }
 
-impl Reduced {
-    /// Adds a structure or union of the kernel with those of its members that are declared.
+impl Reduced<'_> {
+    /// Adds a structure or union of the kernel, with the members that programs declare under its name, unless it is
+    /// there.
+    fn named(&mut self, name: &str, theirs: (&Btf<'_>, Composite<'_>)) -> io::Result<c_int> {
+        if let Some(id) = self.composites.get(name) {
+            return Ok(*id);
+        }
+        let declared = self.declared.get(name).cloned().unwrap_or_default();
+        let id = self.composite(name, &declared, theirs)?;
+        self.composites.insert(name.to_owned(), id);
+        Ok(id)
+    }
+
     fn composite(
         &mut self,
         name: &str,
-        (programs, declared): (&Btf<'_>, Composite<'_>),
+        declared: &[(&Btf<'_>, Composite<'_>)],
         (kernel, theirs): (&Btf<'_>, Composite<'_>),
     ) -> io::Result<c_int> {
-        let mut members = Vec::new();
-        for wanted in (0..declared.len()).filter_map(|nth| declared.get(nth)) {
-            let Some(name) = wanted.name else { continue };
-            let Some(found) = member((kernel, theirs), name, 0) else { continue };
-            let Some(wanted) = numbered(programs, wanted.ty) else { continue };
-            let type_id = self.any((programs, wanted), (kernel, found.of))?;
-            let name = name.to_string_lossy().into_owned();
-            members.push(Member { name, type_id, bit_offset: found.bit_offset, bits: found.bits });
+        let mut members: Vec<Member> = Vec::new();
+        for (programs, declared) in declared {
+            for wanted in (0..declared.len()).filter_map(|nth| declared.get(nth)) {
+                let Some(name) = wanted.name else { continue };
+                if members.iter().any(|member| name == member.name.as_str()) {
+                    continue;
+                }
+                let Some(found) = member((kernel, theirs), name, 0) else { continue };
+                let Some(wanted) = numbered(programs, wanted.ty) else { continue };
+                // Declared with another type: it is that of another kernel.
+                let Some(type_id) = self.any((programs, wanted), (kernel, found.of))? else { continue };
+                let name = name.to_string_lossy().into_owned();
+                members.push(Member { name, type_id, bit_offset: found.bit_offset, bits: found.bits });
+            }
         }
         self.writer.composite(name, theirs.is_struct, theirs.size(), &members)
     }
@@ -144,33 +179,45 @@ impl Reduced {
         self.writer.enumeration(name, theirs.size(), &values)
     }
 
-    /// Adds a type of the kernel that a member has, as far as it is declared.
+    /// Adds a type of the kernel that a member has, as far as it is declared; None if it has another kind.
     fn any(
         &mut self,
         (programs, declared): (&Btf<'_>, BtfType<'_>),
         (kernel, theirs): (&Btf<'_>, BtfType<'_>),
-    ) -> io::Result<c_int> {
+    ) -> io::Result<Option<c_int>> {
         if let Ok(int) = Int::try_from(theirs) {
-            return self.int(int);
+            return self.int(int).map(Some);
         }
         if Ptr::try_from(theirs).is_ok() {
-            return self.writer.pointer();
+            return self.pointer().map(Some);
         }
         if let (Ok(wanted), Ok(array)) = (Array::try_from(declared), Array::try_from(theirs)) {
             let [of, wanted] =
                 [array.contained_type(), wanted.contained_type()].map(|kind| kind.skip_mods_and_typedefs());
-            let of = self.any((programs, wanted), (kernel, of))?;
+            let Some(of) = self.any((programs, wanted), (kernel, of))? else { return Ok(None) };
             let index = self.int_of(4, 0)?;
-            return self.writer.array(index, of, array.capacity());
+            return self.writer.array(index, of, array.capacity()).map(Some);
         }
         if let (Ok(wanted), Ok(composite)) = (Composite::try_from(declared), Composite::try_from(theirs)) {
-            let name = theirs.name().and_then(OsStr::to_str).unwrap_or_default();
-            return self.composite(name, (programs, wanted), (kernel, composite));
+            return match theirs.name().and_then(OsStr::to_str).filter(|name| self.declared.contains_key(name)) {
+                Some(name) => self.named(name, (kernel, composite)),
+                None => self.composite("", &[(programs, wanted)], (kernel, composite)),
+            }
+            .map(Some);
         }
-        if let Ok(theirs) = Enum::try_from(theirs) {
-            return self.writer.enumeration("", theirs.size(), &[]);
+        match Enum::try_from(theirs) {
+            Ok(theirs) => self.writer.enumeration("", theirs.size(), &[]).map(Some),
+            Err(_) => Ok(None),
         }
-        Err(io::Error::other(format!("a member has the kind {:?}", theirs.kind())))
+    }
+
+    fn pointer(&mut self) -> io::Result<c_int> {
+        if let Some(id) = self.pointer {
+            return Ok(id);
+        }
+        let id = self.writer.pointer()?;
+        self.pointer = Some(id);
+        Ok(id)
     }
 
     fn int(&mut self, int: Int<'_>) -> io::Result<c_int> {
