@@ -36,7 +36,7 @@ pub(crate) fn probes(
     let has_source = |source| !missing.contains(&source);
     vec![
         tcx_probe(tcx),
-        probe("conntrack kfuncs", plane.learns() || !config.learn, "only static flows are forwarded"),
+        probe("conntrack structures", plane.learns() || !config.learn, "only static flows are forwarded"),
         probe(
             "conntrack events",
             plane.has_conntrack_filter() || !config.learn,

@@ -150,8 +150,8 @@ pub(crate) fn load(machine: &Machine, config: &Config) -> Result<DataPlane, Fail
     if config.learn && !plane.learns() {
         return Err(failure(
             FailureCode::KernelTooOld,
-            "the kernel lacks bpf_skb_ct_lookup (Linux 5.18, CONFIG_NF_CONNTRACK and CONFIG_DEBUG_INFO_BTF_MODULES): \
-             update it, or set learn = false for static flows only",
+            "the BTF of the kernel lacks conntrack's structures: modprobe nf_conntrack, build the kernel with \
+             CONFIG_DEBUG_INFO_BTF_MODULES=y, or set learn = false for static flows only",
         ));
     }
     Ok(plane)

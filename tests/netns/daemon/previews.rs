@@ -158,7 +158,7 @@ fn the_probe_says_what_the_machine_lacks() {
     };
     let lab = silent_router(rulesets::OPEN);
     let report = probe(&Shunt::on(lab.router()), "");
-    for name in ["IPv4 forwarding", "packets are tracked", "BTF", "conntrack kfuncs", "tcx"] {
+    for name in ["IPv4 forwarding", "packets are tracked", "BTF", "conntrack structures", "tcx"] {
         assert_eq!(answer(&report, name), Some(ProbeAnswer::Yes), "{name}: {report:#?}");
     }
     lab.router().run("nft flush ruleset; tc qdisc add dev r1 root handle 1: htb default 10");

@@ -154,11 +154,8 @@ impl Threads {
     pub(super) fn between(&self, id: u32, from_ns: u64, to_ns: u64) -> Vec<(Doing, u64)> {
         let mut parts: BTreeMap<Doing, u64> = BTreeMap::new();
         let mut known = 0;
-        for one in self.of_thread.get(&id).map_or(&[][..], Vec::as_slice) {
+        for one in self.intervals(id, from_ns, to_ns) {
             let (from, to) = (one.from_ns.max(from_ns), one.to_ns.min(to_ns));
-            if from >= to {
-                continue;
-            }
             known += to - from;
             match &one.state {
                 State::Running => self.split(Doing::Running, one.cpu, from, to, &mut parts),
@@ -180,12 +177,15 @@ impl Threads {
 
     /// While the thread slept in this time: when it was woken, and by whom.
     pub(super) fn sleeps(&self, id: u32, from_ns: u64, to_ns: u64) -> Vec<(u64, u64, Option<Waker>)> {
-        let all = self.of_thread.get(&id).into_iter().flatten();
+        let all = self.intervals(id, from_ns, to_ns).iter();
         let sleeping = all.filter(|one| matches!(one.state, State::Sleeping { .. }));
-        sleeping
-            .map(|one| (one.from_ns.max(from_ns), one.to_ns.min(to_ns), one.waker))
-            .filter(|(from, to, _)| from < to)
-            .collect()
+        sleeping.map(|one| (one.from_ns.max(from_ns), one.to_ns.min(to_ns), one.waker)).collect()
+    }
+
+    /// What a thread did, as far as it belongs to this time. A packet takes a small part of a long trace.
+    fn intervals(&self, id: u32, from_ns: u64, to_ns: u64) -> &[Interval] {
+        let all = self.of_thread.get(&id).map_or(&[][..], Vec::as_slice);
+        during(all, |one| (one.from_ns, one.to_ns), from_ns, to_ns)
     }
 
     /// Who had the CPU for which a thread waited.
@@ -195,7 +195,8 @@ impl Threads {
             return;
         };
         let mut at_ns = from_ns;
-        for turn in turns.iter().skip_while(|turn| turn.at_ns <= from_ns) {
+        let first = turns.partition_point(|turn| turn.at_ns <= from_ns);
+        for turn in &turns[first..] {
             let until = turn.at_ns.min(to_ns);
             let doing = match (turn.id, wait.cpu) {
                 (_, Some(cpu)) if turn.name.to_string().starts_with("ksoftirqd/") => Doing::Softirq { cpu },
@@ -220,8 +221,9 @@ impl Threads {
         to_ns: u64,
         parts: &mut BTreeMap<Doing, u64>,
     ) {
-        let softirqs = cpu.and_then(|cpu| self.softirqs.get(&cpu)).into_iter().flatten();
-        let stolen: u64 = softirqs
+        let softirqs = cpu.and_then(|cpu| self.softirqs.get(&cpu)).map_or(&[][..], Vec::as_slice);
+        let stolen: u64 = during(softirqs, |one| *one, from_ns, to_ns)
+            .iter()
             .map(|(began, ended)| (*ended.min(&to_ns)).saturating_sub(*began.max(&from_ns)))
             .sum::<u64>()
             .min(to_ns - from_ns);
@@ -232,6 +234,13 @@ impl Threads {
             *parts.entry(doing).or_default() += to_ns - from_ns - stolen;
         }
     }
+}
+
+/// Those of these times that overlap this one. They are in order, and do not overlap each other.
+fn during<T>(all: &[T], ends: impl Fn(&T) -> (u64, u64), from_ns: u64, to_ns: u64) -> &[T] {
+    let first = all.partition_point(|one| ends(one).1 <= from_ns);
+    let later = &all[first..];
+    &later[..later.partition_point(|one| ends(one).0 < to_ns)]
 }
 
 /// The state of a thread that has left its CPU.
@@ -290,6 +299,16 @@ pub(super) mod tests {
 
     fn threads(events: Vec<TraceSwitch>) -> Threads {
         Threads::new(events, &BTreeMap::from([(SERVER, 0)]))
+    }
+
+    #[test]
+    fn only_what_overlaps_a_time_belongs_to_it() {
+        let all: Vec<(u64, u64)> = (0..100).map(|n| (n * 10, n * 10 + 5)).collect();
+        let of = |from, to| during(&all, |one| *one, from, to).to_vec();
+        assert_eq!(of(20, 25), [(20, 25)]);
+        assert_eq!(of(24, 31), [(20, 25), (30, 35)]);
+        assert_eq!(of(25, 30), []);
+        assert_eq!((of(0, u64::MAX).len(), of(5000, 6000).len()), (100, 0));
     }
 
     #[test]
