@@ -70,8 +70,6 @@ static __always_inline void traffic_leave_out(struct traffic_state *state, const
 
 	if (bursts < allowed)
 		return;
-	if (late_ns > TRAFFIC_HELD_NS)
-		state->held_ns += late_ns;
 	packets = (bursts + 1 - allowed) * state->burst;
 	if (steps) {
 		__u64 in_step = traffic_left_in_step(state, steps);
@@ -83,7 +81,11 @@ static __always_inline void traffic_leave_out(struct traffic_state *state, const
 			state->warm_unsent += packets < slots_left ? packets : slots_left;
 	}
 	state->due += packets * state->interval;
-	state->unsent += packets < slots_left ? packets : slots_left;
+	if (packets > slots_left)
+		packets = slots_left;
+	state->unsent += packets;
+	if (late_ns > TRAFFIC_HELD_NS)
+		state->held_unsent += packets;
 }
 
 /* Counts the time since the last packet, or since the last look, as idle. */

@@ -115,7 +115,7 @@ struct traffic_state {
 	__u64 unsent; /* packets that were left out because the sender was late */
 	__u64 idle_ns; /* time in which the next packet was not due yet */
 	__u64 looked_ns; /* when it was last seen not to be due */
-	__u64 held_ns; /* time of long delays, whose packets were left out */
+	__u64 held_unsent; /* those of `unsent` that were left out after a long delay */
 	__u64 put_off_ns; /* in a replay: how much later than planned the next frames are due */
 	__u64 bytes; /* without FCS */
 	__u64 random; /* state of the pseudo-random order */

@@ -10,7 +10,7 @@ use std::{io, sync::Arc};
 #[non_exhaustive]
 pub enum Error {
     /// The kernel refused an object.
-    #[error("the kernel refused the {object} programs: {source}")]
+    #[error("the kernel refused the {object} programs: {source:#}")]
     Load {
         /// The name of the object.
         object: &'static str,

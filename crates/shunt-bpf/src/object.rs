@@ -5,8 +5,14 @@ use crate::{
     abi::WAYS,
     maps::{EXPIRED, MARKS, Maps},
 };
-use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, ProgramMut, btf::Btf};
-use std::{ffi::OsStr, io, os::fd::AsFd, path::Path};
+use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, Object, ObjectBuilder, ProgramMut, btf::Btf};
+use std::{
+    ffi::{OsStr, c_char},
+    io,
+    os::fd::AsFd,
+    path::Path,
+    ptr,
+};
 
 macro_rules! object {
     ($name:literal) => {
@@ -118,7 +124,7 @@ pub(crate) fn load_for(
     let table_flags = if maps.mappable { libbpf_sys::BPF_F_MMAPABLE } else { 0 };
     let mut builder = ObjectBuilder::default();
     if let Some(path) = how.types {
-        builder.btf_custom_path(path).map_err(failed)?;
+        set_types(&mut builder, path).map_err(failed)?;
     }
     let mut open = builder.open_memory(source.bytes).map_err(failed)?;
     for mut map in open.maps_mut() {
@@ -155,6 +161,31 @@ pub(crate) fn load_for(
         maps.add(name, || MapHandle::try_from(&map)).map_err(failed)?;
     }
     Ok(object)
+}
+
+/// The first options of `bpf_object__open_mem()`, as C has them. libbpf-sys 1.7 has them with the gaps of 64-bit
+/// machines everywhere.
+#[repr(C)]
+struct OpenOptions {
+    sz: libbpf_sys::size_t,
+    object_name: *const c_char,
+    relaxed_maps: bool,
+    pin_root_path: *const c_char,
+    unused: u32,
+    kconfig: *const c_char,
+    btf_custom_path: *const c_char,
+}
+
+/// Makes libbpf take the kernel's types from a file.
+fn set_types(builder: &mut ObjectBuilder, path: &Path) -> libbpf_rs::Result<()> {
+    builder.btf_custom_path(path)?;
+    let options = builder.as_libbpf_object().as_ptr();
+    // SAFETY: the builder owns the options, which are at least as large as C's, and keeps the path that it set.
+    unsafe {
+        let path = std::mem::replace(&mut (*options).btf_custom_path, ptr::null());
+        (*options.cast::<OpenOptions>()).btf_custom_path = path;
+    }
+    Ok(())
 }
 
 /// The program `name` of a loaded object.

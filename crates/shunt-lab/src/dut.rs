@@ -135,7 +135,7 @@ impl<'d> LoadMeter<'d> {
 }
 
 /// Sends traffic, and measures the router's load while packets are sent, not while late packets are awaited. If a
-/// sender was held up, its load was not offered: sends again with a higher priority, up to [`ATTEMPTS`] times in all.
+/// sender was held up, its load was not offered: sends again with another priority, up to [`ATTEMPTS`] times in all.
 /// Calls `prepare` before each attempt.
 ///
 /// # Errors
@@ -152,7 +152,7 @@ pub(crate) fn run(
         if session.stopped() || !ran.0.iter().any(Directed::is_held_up) {
             break;
         }
-        session.raise_priority();
+        session.change_priority();
         prepare()?;
         ran = run_once(session, schedule, meter)?;
     }

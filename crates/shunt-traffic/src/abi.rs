@@ -24,8 +24,8 @@ const END_SLACK_SHARE: u64 = 1000;
 const BUNCH_MAX: u32 = 256;
 /// A sender that is idle for less than this share of the time can send no more.
 const IDLE_LEAST: f64 = 0.05;
-/// A sender that was held up for more than this share of the time lost its packets by that.
-const HELD_MOST: f64 = 0.001;
+/// A sender that left out more than this share of the packets without a long delay did so because it was too slow.
+const SLOW_LEAST: f64 = 0.001;
 
 impl From<Field> for TrafficField {
     fn from(Field { base, every, count }: Field) -> Self {
@@ -207,7 +207,7 @@ impl TrafficState {
         {
             let late_ns = now_ns - self.start_ns - (self.due >> 16);
             self.late_ns_max = self.late_ns_max.max(late_ns);
-            self.held_ns += if late_ns > u64::from(TRAFFIC_HELD_NS) { late_ns } else { 0 };
+            self.held_unsent += if late_ns > u64::from(TRAFFIC_HELD_NS) { left } else { 0 };
             self.unsent += left;
         }
         self
@@ -226,7 +226,8 @@ impl TrafficState {
     /// up now and then by something else.
     pub fn is_too_slow(&self) -> bool {
         let elapsed_ns = self.last_ns.saturating_sub(self.start_ns) as f64;
-        (self.idle_ns as f64) < elapsed_ns * IDLE_LEAST && self.held_ns as f64 <= elapsed_ns * HELD_MOST
+        let slow = self.unsent.saturating_sub(self.held_unsent) as f64;
+        (self.idle_ns as f64) < elapsed_ns * IDLE_LEAST && slow > (self.sent + self.unsent) as f64 * SLOW_LEAST
     }
 }
 

@@ -33,9 +33,10 @@ impl Priority {
         *self = Self { may_rise: false, before_others: false };
     }
 
-    /// Lets senders run before all ordinary threads from now on, if they may.
-    pub(super) fn raise(&mut self) {
-        self.before_others = self.may_rise;
+    /// Takes the other priority, if it may: that of ordinary threads, or before all of them. The kernel pauses a thread
+    /// that runs before others, which a sender at the highest rates does not catch up.
+    pub(super) fn change(&mut self) {
+        self.before_others = self.may_rise && !self.before_others;
     }
 
     /// Gives this priority to the calling thread.
@@ -63,10 +64,12 @@ mod tests {
         let releases = ["6.12.48-amd64", "6.4-rc1", "6.1.0", "5.15.0-91-generic", "linux"].map(version);
         assert_eq!(releases, [Some((6, 12)), Some((6, 4)), Some((6, 1)), Some((5, 15)), None]);
         let mut priority = Priority { may_rise: true, before_others: false };
-        priority.raise();
+        priority.change();
         assert!(priority.before_others);
+        priority.change();
+        assert!(!priority.before_others);
         priority.stay_ordinary();
-        priority.raise();
+        priority.change();
         assert!(!priority.before_others);
     }
 }

@@ -223,8 +223,8 @@ impl<'n> Session<'n> {
     }
 
     /// Lets senders run before all ordinary threads from now on.
-    pub(crate) fn raise_priority(&mut self) {
-        self.priority.raise();
+    pub(crate) fn change_priority(&mut self) {
+        self.priority.change();
     }
 
     /// Keeps the priority of senders ordinary: a process that polls forwards packets at this priority.
