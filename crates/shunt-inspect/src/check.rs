@@ -4,18 +4,25 @@
 //! waits for frames instead of sleeping, and restores the settings that it changed.
 
 mod address;
+mod end;
 mod frames;
 mod junit;
+mod lent;
 mod offloads;
+mod partner;
 mod port;
 mod rates;
 mod settings;
 mod stress;
 mod wire;
 
+pub use end::End;
 pub use junit::junit;
+pub use lent::{LEASE, LentPort};
+pub use partner::{Answer, ArrivedFrame, Bytes, Call, Partner, PortCommand, Request};
 pub use port::Port;
 
+use end::Before;
 use serde::{Deserialize, Serialize};
 use std::{
     fmt,
@@ -51,6 +58,17 @@ enum Fault {
     Impossible(String),
     /// The case itself failed, with the reason.
     Broken(String),
+    /// The partner on the other machine no longer answers, with the reason.
+    Lost(String),
+}
+
+impl Fault {
+    /// The evidence or the reason.
+    fn into_text(self) -> String {
+        match self {
+            Self::Failed(why) | Self::Impossible(why) | Self::Broken(why) | Self::Lost(why) => why,
+        }
+    }
 }
 
 const CASES: [Case; 17] = [
@@ -169,6 +187,9 @@ pub struct Report {
     pub peer: Option<String>,
     /// A verdict for each case that was run, in the order of the list.
     pub cases: Vec<Verdict>,
+    /// Why the partner on the other machine was lost, which ended the check; None if it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
 }
 
 impl Report {
@@ -198,25 +219,29 @@ pub fn names() -> Vec<&'static str> {
 ///
 /// # Errors
 /// If the port or its peer does not exist.
-pub fn run(port: &Port, peer: Option<&Port>, only: &[String], stop: &AtomicBool) -> Result<Report, String> {
+pub fn run(port: &Port, peer: Option<&End>, only: &[String], stop: &AtomicBool) -> Result<Report, String> {
     port.shown()?;
     let peer = match peer {
         Some(peer) => {
-            peer.shown()?;
+            // An agent has looked for the port that it lends.
+            if let End::Here(port) = peer {
+                port.shown()?;
+            }
             Some(peer.clone())
         }
-        None => other_end(port),
+        None => other_end(port).map(End::Here),
     };
     let driver = port.run(&format!("ethtool -i {}", port.name)).unwrap_or_default();
     let driver = driver.lines().find_map(|line| line.strip_prefix("driver: ")).unwrap_or_default();
     let mut report = Report {
         port: port.to_string(),
         driver: driver.to_owned(),
-        peer: peer.as_ref().map(Port::to_string),
+        peer: peer.as_ref().map(End::to_string),
         cases: Vec::new(),
+        lost: None,
     };
     for case in CASES.iter().filter(|case| only.is_empty() || only.iter().any(|name| name == case.name)) {
-        if stop.load(Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) || report.lost.is_some() {
             break;
         }
         let began = Instant::now();
@@ -225,6 +250,10 @@ pub fn run(port: &Port, peer: Option<&Port>, only: &[String], stop: &AtomicBool)
             Err(Fault::Failed(evidence)) => (Outcome::Fail, evidence),
             Err(Fault::Impossible(reason)) => (Outcome::Impossible, reason),
             Err(Fault::Broken(reason)) => (Outcome::Error, reason),
+            Err(Fault::Lost(reason)) => {
+                report.lost = Some(reason.clone());
+                (Outcome::Error, reason)
+            }
         };
         report.cases.push(Verdict {
             case: case.name.to_owned(),
@@ -238,39 +267,42 @@ pub fn run(port: &Port, peer: Option<&Port>, only: &[String], stop: &AtomicBool)
 }
 
 /// Runs one case, then restores the settings that it changed, whatever the outcome.
-fn one(case: &Case, port: &Port, peer: Option<&Port>) -> Checked {
-    let ends: Vec<&Port> = [port].into_iter().chain(peer).collect();
-    let before: Vec<_> =
-        ends.iter().map(|end| end.state()).collect::<Result<_, _>>().map_err(Fault::Broken)?;
+fn one(case: &Case, port: &Port, peer: Option<&End>) -> Checked {
+    let ends: Vec<End> = [End::Here(port.clone())].into_iter().chain(peer.cloned()).collect();
+    let lost = || ends.iter().find_map(End::lost).map(Fault::Lost);
+    let mut begun = Vec::new();
+    for end in &ends {
+        begun.push((end, end.begin().map_err(|why| lost().unwrap_or(Fault::Broken(why)))?));
+    }
+    let mut checked = carry_out(case, port, peer, &begun);
+    for (end, before) in &begun {
+        if let Err(why) = end.restore(before) {
+            let seen = checked.unwrap_or_else(Fault::into_text);
+            checked = Err(Fault::Broken(format!("{seen}; {why}")));
+        }
+    }
+    // Whatever the case concluded from a partner that does not answer is no conclusion.
+    lost().map_or(checked, Err)
+}
+
+fn carry_out(case: &Case, port: &Port, peer: Option<&End>, begun: &[(&End, Before)]) -> Checked {
     let wire = match peer {
         Some(peer) => {
-            if let Some(down) =
-                ends.iter().zip(&before).find_map(|(end, state)| (!state.is_up()).then_some(end))
-            {
-                return Err(Fault::Impossible(format!("{down} is down: ip link set {} up", down.name)));
+            if let Some((down, _)) = begun.iter().find(|(_, before)| !before.is_up()) {
+                return Err(Fault::Impossible(format!("{down} is down: ip link set {} up", down.name())));
             }
             port.wait_for_link().and_then(|()| peer.wait_for_link()).map_err(Fault::Failed)?;
-            Some(Wire::open([port.clone(), peer.clone()])?)
+            Some(Wire::open(port, peer)?)
         }
         None => None,
     };
-    let checked = match (&case.run, &wire) {
+    match (&case.run, &wire) {
         (Run::Wire(run), Some(wire)) => run(wire),
         (Run::Wire(_), None) => {
             Err(Fault::Impossible(format!("needs the other end of {port}: give it with --peer PORT2")))
         }
         (Run::Port(run), wire) => run(port, wire.as_ref()),
-    };
-    for (end, state) in ends.iter().zip(&before) {
-        let seen = match &checked {
-            Ok(evidence)
-            | Err(Fault::Failed(evidence) | Fault::Impossible(evidence) | Fault::Broken(evidence)) => {
-                evidence
-            }
-        };
-        end.restore(state).map_err(|why| Fault::Broken(format!("{seen}; {why}")))?;
     }
-    checked
 }
 
 /// The other end of a veth pair, if it is in the same namespace.

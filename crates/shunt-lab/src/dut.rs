@@ -61,6 +61,9 @@ pub struct About {
     pub version: String,
     /// CPUs whose load the agent measures.
     pub cpus: Vec<usize>,
+    /// The port that the agent lends to checks; None if it measures instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lends: Option<String>,
     /// Conditions on the DUT.
     pub conditions: Conditions,
 }

@@ -1,7 +1,7 @@
 //! `shunt check`: a veth passes, and each kind of faulty cable is found by the cases that must find it.
 
 use serde_json::Value;
-use shunt_testkit::{NetNs, Shunt, require_root};
+use shunt_testkit::{CommandOutput, NetNs, Shunt, require_root};
 use shunt_traffic::tap::TapDevice;
 use std::{
     fs,
@@ -10,8 +10,25 @@ use std::{
     time::Duration,
 };
 
-/// What a cable makes of a frame that goes from p1 to p0.
-type Fault = fn(Vec<u8>) -> Vec<Vec<u8>>;
+/// What a cable makes of a frame that goes from its second end to its first.
+pub(crate) type Fault = fn(Vec<u8>) -> Vec<Vec<u8>>;
+
+/// Carries frames between two TAP devices until `done`.
+pub(crate) fn carry(ends: [&TapDevice; 2], fault: Fault, done: &AtomicBool) {
+    while !done.load(Ordering::Relaxed) {
+        let (there, back) = (ends[0].next().unwrap(), ends[1].next().unwrap());
+        if there.is_none() && back.is_none() {
+            thread::sleep(Duration::from_micros(200));
+        }
+        // A device that is down takes no frame.
+        if let Some(frame) = there {
+            let _ = ends[1].receive(&frame);
+        }
+        for frame in back.into_iter().flat_map(fault) {
+            let _ = ends[0].receive(&frame);
+        }
+    }
+}
 
 /// Checks p0 against p1, with a cable between them that is made of two TAP devices; the outcome and evidence of each
 /// case.
@@ -24,38 +41,25 @@ fn check_with(fault: Fault, cases: &[&str]) -> Vec<(String, String, String)> {
     let shunt = Shunt::on(&ns);
     let done = AtomicBool::new(false);
     let output = thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                let (there, back) = (ends[0].next().unwrap(), ends[1].next().unwrap());
-                if there.is_none() && back.is_none() {
-                    thread::sleep(Duration::from_micros(200));
-                }
-                // A device that is down takes no frame.
-                if let Some(frame) = there {
-                    let _ = ends[1].receive(&frame);
-                }
-                for frame in back.into_iter().flat_map(fault) {
-                    let _ = ends[0].receive(&frame);
-                }
-            }
-        });
+        scope.spawn(|| carry([&ends[0], &ends[1]], fault, &done));
         let only: String = cases.iter().map(|case| format!(" --only {case}")).collect();
         let output = shunt.run(&format!("check p0 --peer p1{only} --json"));
         done.store(true, Ordering::Relaxed);
         output
     });
-    let report: Value = serde_json::from_str(&output.out).unwrap_or_else(|e| panic!("{e}: {output:?}"));
-    let text = |case: &Value, key: &str| case[key].as_str().unwrap().to_owned();
-    let all: Vec<_> = report["cases"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|case| (text(case, "case"), text(case, "outcome"), text(case, "evidence")))
-        .collect();
+    let all = verdicts(&output);
     assert_eq!(all.len(), cases.len());
     let failed = all.iter().any(|(_, outcome, _)| outcome == "fail");
     assert_eq!(output.code, Some(if failed { 30 } else { 0 }), "{all:#?}");
     all
+}
+
+/// The name, outcome and evidence of each case.
+pub(crate) fn verdicts(output: &CommandOutput) -> Vec<(String, String, String)> {
+    let report: Value = serde_json::from_str(&output.out).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    let text = |case: &Value, key: &str| case[key].as_str().unwrap().to_owned();
+    let cases = report["cases"].as_array().unwrap().iter();
+    cases.map(|case| (text(case, "case"), text(case, "outcome"), text(case, "evidence"))).collect()
 }
 
 #[track_caller]
@@ -68,7 +72,7 @@ fn assert_found(fault: Fault, expected: &[(&str, &str)]) {
     }
 }
 
-fn is_checked(frame: &[u8]) -> bool {
+pub(crate) fn is_checked(frame: &[u8]) -> bool {
     frame[12..14] == [0x88, 0xb5] || frame[12..14] == [8, 0]
 }
 

@@ -7,6 +7,7 @@ mod bench;
 mod campaign;
 mod card;
 mod check;
+mod check_partner;
 mod connections;
 mod culprits;
 mod gen_command;

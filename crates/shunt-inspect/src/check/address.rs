@@ -28,7 +28,7 @@ enum Taken {
 }
 
 pub(super) fn change(wire: &Wire) -> Checked {
-    let (port, old) = (&wire.ends[0], wire.macs[0]);
+    let (port, old) = (&wire.port, wire.macs[0]);
     let new = other_address(old);
     let how = set(port, new)?;
     let checked = takes_only(wire, new, old);
@@ -77,7 +77,7 @@ fn set(port: &Port, to: Mac) -> Result<&'static str, Fault> {
 
 /// Whether the port takes frames to one address, and does not take those to the other.
 fn takes_only(wire: &Wire, right: Mac, wrong: Mac) -> Result<(), Fault> {
-    let port = &wire.ends[0];
+    let port = &wire.port;
     let frames = vec![Sent { to: Some(right), ..Sent::long(100) }; FRAMES];
     wire.send(1, &frames)?.all("")?;
     let [of_wrong, of_right] = taken(wire, [wrong, right])?;

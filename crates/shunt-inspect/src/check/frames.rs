@@ -2,6 +2,7 @@
 
 use super::{
     Checked, Fault,
+    partner::PortCommand,
     wire::{SHORTEST, Sent, Wire},
 };
 use shunt_wire::{Tag, encap};
@@ -58,7 +59,7 @@ pub(super) fn integrity(wire: &Wire) -> Checked {
 /// Turns promiscuous mode on at both ends: a NIC may drop the frames of VLANs for which there is no device.
 fn accept_all_vlans(wire: &Wire) -> Result<(), Fault> {
     for port in &wire.ends {
-        port.run(&format!("ip link set {} promisc on", port.name)).map_err(Fault::Failed)?;
+        port.run(PortCommand::Promisc).map_err(Fault::Failed)?;
     }
     Ok(())
 }
@@ -82,9 +83,7 @@ pub(super) fn vlan(wire: &Wire) -> Checked {
     match wire.ends[0].feature(name) {
         Some((on, false)) => {
             let other = super::port::switch(!on);
-            wire.ends[0]
-                .run(&format!("ethtool -K {} {name} {other}", wire.ends[0].name))
-                .map_err(Fault::Failed)?;
+            wire.port.run(&format!("ethtool -K {} {name} {other}", wire.port.name)).map_err(Fault::Failed)?;
             let again = wire.send(0, &frames)?;
             again.all("")?;
             evidence += &format!("; again with {name} {other}");
@@ -128,7 +127,7 @@ pub(super) fn mtu_edges(wire: &Wire) -> Checked {
         return Ok(format!("{evidence}; the driver allows no larger MTU"));
     }
     for end in &wire.ends {
-        end.run(&format!("ip link set {} mtu {most}", end.name)).map_err(Fault::Failed)?;
+        end.run(PortCommand::Mtu(most as u32)).map_err(Fault::Failed)?;
     }
     // Drivers restart the link to change the MTU.
     wire.ends.iter().try_for_each(|end| end.wait_for_link()).map_err(Fault::Failed)?;

@@ -65,8 +65,13 @@ mod tests {
             evidence: "a \"b\" <c> & \u{1}d".to_owned(),
             seconds: 0.5,
         });
-        let report =
-            Report { port: "p0".to_owned(), driver: String::new(), peer: None, cases: cases.to_vec() };
+        let report = Report {
+            port: "p0".to_owned(),
+            driver: String::new(),
+            peer: None,
+            cases: cases.to_vec(),
+            lost: None,
+        };
         let text = junit(&report);
         let document = roxmltree::Document::parse(&text).expect("well-formed");
         let suite = document.root_element();

@@ -1,7 +1,12 @@
 //! Cases about work that a NIC does for the kernel: checksums and segmentation. Each case runs with and without the
 //! offload, and compares.
 
-use super::{Checked, Fault, port::switch, wire::Wire};
+use super::{
+    Checked, Fault,
+    partner::{DESTINATION, PortCommand, SOURCE},
+    port::switch,
+    wire::Wire,
+};
 use shunt_lab::net::Frame;
 use shunt_wire::{Checksum, Packet, Tcp, Transport, ones_complement_sum};
 use std::{
@@ -24,12 +29,11 @@ const PAYLOADS: [usize; 8] = [1, 2, 3, 18, 64, 511, 1000, 1432];
 
 static RUN: AtomicU16 = AtomicU16::new(0);
 
-/// Socket addresses of one run. The stack at the other end drops packets from 127.0.0.1 that arrive through a cable,
-/// and answers none.
+/// Socket addresses of one run.
 fn ends_of_run() -> (SocketAddr, SocketAddr) {
     let port =
         20_000 + (std::process::id() as u16 ^ RUN.fetch_add(1, Ordering::Relaxed).rotate_left(5)) % 40_000;
-    (SocketAddr::from(([127, 0, 0, 1], port)), SocketAddr::from(([192, 0, 2, 2], 9)))
+    (SocketAddr::from((SOURCE, port)), SocketAddr::from((DESTINATION, 9)))
 }
 
 fn bytes_of(seed: usize, count: usize) -> Vec<u8> {
@@ -95,7 +99,7 @@ fn set(wire: &Wire, end: usize, name: &str, on: bool) -> Result<(), String> {
         Some((_, true)) => Err(format!("{name} of {port} is fixed")),
         Some(_) => {
             let short = if name == "tx-checksumming" { "tx" } else { name };
-            port.run(&format!("ethtool -K {} {short} {}", port.name, switch(on)))?;
+            port.run(PortCommand::Offload(short.to_owned(), on))?;
             port.wait_for_link()?;
             match port.feature(name) {
                 Some((now, _)) if now == on => Ok(()),

@@ -1,6 +1,6 @@
 //! A port in any network namespace: commands that read and change it, raw sockets, and saved settings to restore.
 
-use super::Fault;
+use super::{Fault, partner::PortCommand};
 use nix::sched::{CloneFlags, setns};
 use serde::Deserialize;
 use shunt_lab::net::{Tap, wait_for};
@@ -73,6 +73,20 @@ pub(super) struct State {
     routes: String,
 }
 
+impl Shown {
+    /// Reads what `ip` printed about a device.
+    pub(super) fn parse(name: &str, text: &str) -> Result<Self, String> {
+        let all: Vec<Self> =
+            serde_json::from_str(text).map_err(|error| format!("unexpected output of `ip link`: {error}"))?;
+        all.into_iter().next().ok_or_else(|| format!("{name} is not there"))
+    }
+
+    /// Whether the device is up and has a carrier.
+    pub(super) fn has_link(&self) -> bool {
+        ["LOWER_UP", "UP"].iter().all(|flag| self.flags.iter().any(|shown| shown == flag))
+    }
+}
+
 impl Port {
     /// Runs a program in the port's namespace.
     pub(super) fn run(&self, line: &str) -> Result<String, String> {
@@ -97,10 +111,7 @@ impl Port {
 
     /// The device as `ip` shows it.
     pub(super) fn shown(&self) -> Result<Shown, String> {
-        let text = self.run(&format!("ip -details -statistics -json link show dev {}", self.name))?;
-        let all: Vec<Shown> = serde_json::from_str(&text)
-            .map_err(|error| format!("unexpected output of `ip link`: {error}"))?;
-        all.into_iter().next().ok_or_else(|| format!("{} is not there", self.name))
+        Shown::parse(&self.name, &self.run(&PortCommand::Show.line(&self.name)?)?)
     }
 
     /// A raw socket on the port.
@@ -119,19 +130,8 @@ impl Port {
 
     /// Waits until the port has a carrier.
     pub(super) fn wait_for_link(&self) -> Result<(), String> {
-        let has_link = || {
-            let flags = self.shown().ok()?.flags;
-            (flags.iter().any(|flag| flag == "LOWER_UP") && flags.iter().any(|flag| flag == "UP"))
-                .then_some(())
-        };
-        wait_for(LINK_TIME, has_link)
+        wait_for(LINK_TIME, || self.shown().ok()?.has_link().then_some(()))
             .ok_or_else(|| format!("{self} has no link after {} s", LINK_TIME.as_secs()))
-    }
-
-    /// Whether a feature is on, and whether it can be changed; None if the driver has no feature of this name.
-    pub(super) fn feature(&self, name: &str) -> Option<(bool, bool)> {
-        let text = self.run(&format!("ethtool -k {}", self.name)).ok()?;
-        features(&text).get(name).copied()
     }
 
     /// The numbers that an ethtool option such as `-g` prints, by section and name; the error is ethtool's.
@@ -252,7 +252,7 @@ fn only_settings(mut lines: Vec<(String, String)>) -> Vec<(String, String)> {
 }
 
 /// Features by name: whether each is on, and whether it is fixed.
-fn features(text: &str) -> BTreeMap<String, (bool, bool)> {
+pub(super) fn features(text: &str) -> BTreeMap<String, (bool, bool)> {
     let lines = text.lines().skip(1).filter_map(|line| line.trim().split_once(": "));
     lines
         .map(|(name, value)| (name.to_owned(), (value.starts_with("on"), value.contains("[fixed]"))))

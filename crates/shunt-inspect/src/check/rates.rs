@@ -2,6 +2,8 @@
 
 use super::{
     Checked, Fault,
+    end::End,
+    partner::PortCommand,
     port::{LINK_TIME, Port, switch},
     wire::{Sent, Wire},
 };
@@ -110,9 +112,9 @@ fn listed(text: &str, heading: &str) -> Option<Vec<Mode>> {
 
 /// The modes that the partner offers: those that it advertised, or those of the driver at the other end. None if
 /// neither is known.
-fn partner_modes(text: &str, peer: &Port) -> Option<Vec<Mode>> {
+fn partner_modes(text: &str, peer: &End) -> Option<Vec<Mode>> {
     listed(text, "Link partner advertised link modes:").filter(|modes| !modes.is_empty()).or_else(|| {
-        let text = peer.run(&format!("ethtool {}", peer.name)).ok()?;
+        let text = peer.run(PortCommand::Modes).ok()?;
         listed(&text, "Supported link modes:").filter(|modes| !modes.is_empty())
     })
 }

@@ -2,6 +2,7 @@
 
 use super::{
     Checked, Fault,
+    partner::PortCommand,
     port::Port,
     wire::{Sent, Wire},
 };
@@ -27,7 +28,7 @@ fn offered(port: &Port, option: char) -> Result<Vec<(String, String)>, Fault> {
 pub(super) fn link(wire: &Wire) -> Checked {
     let arrived = wire.both_ways(&sixty(FRAMES))?;
     let count = arrived.arrived;
-    let mode = wire.ends[0].run(&format!("ethtool {}", wire.ends[0].name)).unwrap_or_default();
+    let mode = wire.ends[0].run(PortCommand::Modes).unwrap_or_default();
     let words = ["Speed:", "Duplex:", "Auto-negotiation:", "Link partner advertised link modes:"];
     let lines = mode.lines().map(str::trim).filter(|line| words.iter().any(|word| line.starts_with(word)));
     arrived.all(format!("{}; {count} frames, both ways", lines.collect::<Vec<_>>().join(", ")))

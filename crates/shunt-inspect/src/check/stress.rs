@@ -23,7 +23,7 @@ const COUNTED: [usize; 2] = [1000, 2000];
 const SLACK: u64 = 4;
 
 pub(super) fn filters(wire: &Wire) -> Checked {
-    let port = &wire.ends[0];
+    let port = &wire.port;
     let group = |n: usize| Mac([0x33, 0x33, 0xa5, 0x5a, 0, n as u8]);
     // Unicast and multicast alternate while groups and promiscuous mode change.
     let to_group = |n: usize| Sent { to: Some(group(n % GROUPS)), ..Sent::long(100) };
@@ -62,7 +62,7 @@ pub(super) fn storm(wire: &Wire) -> Checked {
 }
 
 pub(super) fn updown(wire: &Wire) -> Checked {
-    let port = &wire.ends[0];
+    let port = &wire.port;
     let addresses = port
         .run(&format!("ip -oneline address show dev {} scope global", port.name))
         .map_err(Fault::Broken)?;

@@ -1,15 +1,19 @@
 //! Sends numbered frames from one port to another, and reports the fate of each.
 
-use super::{Fault, port::Port};
-use shunt_lab::net::{Frame, Tap};
+use super::{
+    Fault,
+    end::{End, EndSocket},
+    partner::ETHERTYPE,
+    port::Port,
+};
+use shunt_lab::net::Frame;
 use shunt_wire::{Ethernet, Mac, Tag, encap};
 use std::{
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    thread,
     time::{Duration, Instant},
 };
 
-/// EtherType for local experiments (IEEE 802, 88B5): no stack takes such frames.
-pub(super) const ETHERTYPE: u16 = 0x88b5;
 /// Bytes of a frame up to its number: MAC addresses, EtherType, run and number.
 pub(super) const SHORTEST: usize = encap::header_bytes(0) + 8;
 /// Frames in flight: far fewer than a socket's queue holds.
@@ -21,13 +25,18 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Stop sending after this many losses.
 const LOSSES: usize = 16;
 
+/// A flood has ended if no frame arrives at a partner for this long.
+const IN_FLIGHT: Duration = Duration::from_millis(100);
+
 static RUN: AtomicU32 = AtomicU32::new(0);
 
 /// The two ends of a cable, with a raw socket on each.
 pub(super) struct Wire {
-    pub(super) ends: [Port; 2],
+    /// The port that is checked: the first end.
+    pub(super) port: Port,
+    pub(super) ends: [End; 2],
     pub(super) macs: [Mac; 2],
-    taps: [Tap; 2],
+    taps: [EndSocket; 2],
 }
 
 /// A frame to send: its length without tags and FCS, its tags, and its destination.
@@ -82,17 +91,19 @@ impl Arrived {
 }
 
 impl Wire {
-    pub(super) fn open(ends: [Port; 2]) -> Result<Self, Fault> {
-        let mac = |port: &Port| -> Result<Mac, Fault> {
-            let address = port.shown().map_err(Fault::Broken)?.address;
+    pub(super) fn open(port: &Port, peer: &End) -> Result<Self, Fault> {
+        let ends = [End::Here(port.clone()), peer.clone()];
+        let mac = |end: &End| -> Result<Mac, Fault> {
+            let address = end.shown().map_err(Fault::Broken)?.address;
             address
                 .parse()
-                .map_err(|_| Fault::Impossible(format!("{port} has no Ethernet address, only `{address}`")))
+                .map_err(|_| Fault::Impossible(format!("{end} has no Ethernet address, only `{address}`")))
         };
-        Ok(Self { macs: [mac(&ends[0])?, mac(&ends[1])?], taps: [ends[0].tap()?, ends[1].tap()?], ends })
+        let taps = [ends[0].socket()?, ends[1].socket()?];
+        Ok(Self { port: port.clone(), macs: [mac(&ends[0])?, mac(&ends[1])?], taps, ends })
     }
 
-    pub(super) fn tap(&self, end: usize) -> &Tap {
+    pub(super) fn tap(&self, end: usize) -> &EndSocket {
         &self.taps[end]
     }
 
@@ -141,17 +152,12 @@ impl Wire {
         for (turn, start) in (0..frames.len()).step_by(window).enumerate() {
             before(turn)?;
             let end = (start + window).min(frames.len());
-            for number in start..end {
-                let bytes = content(number);
-                self.taps[from].try_send(&bytes).map_err(|error| {
-                    Fault::Failed(format!(
-                        "{} refuses a frame of {} bytes: {error}",
-                        self.ends[from],
-                        bytes.len()
-                    ))
-                })?;
-                result.sent += 1;
-            }
+            let contents: Vec<_> = (start..end).map(content).collect();
+            self.taps[from].try_send_all(&contents).map_err(|(number, error)| {
+                let bytes = contents[number].len();
+                Fault::Failed(format!("{} refuses a frame of {bytes} bytes: {error}", self.ends[from]))
+            })?;
+            result.sent += contents.len();
             let mut deadline = Instant::now() + PATIENCE;
             let mut missing = end - start;
             while missing > 0 {
@@ -230,6 +236,9 @@ impl Wire {
     pub(super) fn flood(&self, from: usize, bytes: usize, lasting: Duration) -> Result<Flood, Fault> {
         let frame = empty(self.macs[from], self.macs[1 - from], bytes);
         while self.receive(1 - from, Duration::ZERO)?.is_some() {}
+        if let End::Far(_) = self.ends[1 - from] {
+            return self.flood_to_partner(from, &frame, lasting);
+        }
         let (mut in_flight, mut first, mut flood) = (0, None::<Instant>, Flood::default());
         loop {
             let is_over = first.is_some_and(|first| first.elapsed() >= lasting);
@@ -259,6 +268,35 @@ impl Wire {
                 Some(first) => flood = Flood { frames: flood.frames + 1, time: first.elapsed() },
             }
         }
+    }
+
+    /// As [`Wire::flood`], to a partner that counts the frames. No frame waits for the arrival of another one, so a loss
+    /// shows only in the rate.
+    fn flood_to_partner(&self, from: usize, frame: &[u8], lasting: Duration) -> Result<Flood, Fault> {
+        let (to, done) = (1 - from, AtomicBool::new(false));
+        let (counted, sent) = thread::scope(|scope| {
+            let counting = scope.spawn(|| {
+                let counted = self.taps[to].count(frame, lasting);
+                done.store(true, Ordering::Relaxed);
+                counted
+            });
+            let mut sent = Ok(());
+            while sent.is_ok() && !done.load(Ordering::Relaxed) {
+                sent = self.taps[from].try_send(frame);
+            }
+            (counting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), sent)
+        });
+        let (frames, time) =
+            counted.map_err(|error| Fault::Broken(format!("receiving on {}: {error}", self.ends[to])))?;
+        sent.map_err(|error| {
+            Fault::Failed(format!("{} refuses a frame of {} bytes: {error}", self.ends[from], frame.len()))
+        })?;
+        if frames == 0 {
+            return Err(Fault::Failed(format!("{}: no frame arrived", self.direction(from))));
+        }
+        // Frames that are still in flight belong to this flood.
+        while self.receive(to, IN_FLIGHT)?.is_some() {}
+        Ok(Flood { frames, time })
     }
 
     fn judge(&self, from: usize, number: usize, sent: &[u8], arrived: &[u8], result: &mut Arrived) {

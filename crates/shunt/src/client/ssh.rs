@@ -19,8 +19,6 @@ use std::{
 use tokio::time::sleep;
 
 const PROGRAM: &str = "ssh";
-/// The command that ssh runs on the DUT.
-const AGENT: &str = "shunt lab agent --stdio";
 
 /// The DUT: `[USER@]HOST[:PORT]`.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,14 +55,14 @@ pub(super) struct Ssh {
 }
 
 impl Ssh {
-    /// Starts ssh and the agent. Call this within the runtime that drives the connection. ssh must log in without a
+    /// Starts ssh, and there the agent by this command line. Call this within the runtime that drives the connection. ssh must log in without a
     /// password; its messages and those of the agent go to standard error.
-    pub(super) async fn start(to: &Destination) -> Result<Self, Failure> {
+    pub(super) async fn start(to: &Destination, agent: &str) -> Result<Self, Failure> {
         let (ours, theirs) = UnixStream::pair().map_err(|error| internal(&error))?;
         let input = theirs.try_clone().map_err(|error| internal(&error))?;
         let mut command = Command::new(PROGRAM);
         command.args(["-T", "-o", "BatchMode=yes"]).args(to.port.map(|port| format!("-p{port}")));
-        command.args(["--", &to.host, AGENT]);
+        command.args(["--", &to.host, agent]);
         command.stdin(Stdio::from(OwnedFd::from(input))).stdout(Stdio::from(OwnedFd::from(theirs)));
         // Keep Ctrl-C from ending ssh: the measurement ends first and still reads the last counters.
         command.process_group(0);

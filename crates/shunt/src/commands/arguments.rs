@@ -83,6 +83,13 @@ pub(crate) fn ip_version(text: &str) -> Result<IpVersion, String> {
     }
 }
 
+/// The name of a network device, as the kernel accepts it.
+pub(crate) fn port_name(text: &str) -> Result<String, String> {
+    let wrong =
+        text.is_empty() || text.contains(|c: char| c.is_whitespace() || c == '/') || text.starts_with('-');
+    if wrong { Err("not the name of a port".to_owned()) } else { Ok(text.to_owned()) }
+}
+
 /// The arguments of one command, read from words as a user would type them.
 #[cfg(test)]
 pub(crate) fn parse_args<A: Args>(words: &str) -> Result<A, clap::Error> {

@@ -2,8 +2,9 @@
 
 pub(crate) mod view;
 
-use super::measure::measure_and_show;
+use super::{arguments::port_name, measure::measure_and_show};
 use crate::{
+    client::partner::RemotePartner,
     command::{Command, Context},
     failure::{bad_file, usage},
     output::Show,
@@ -11,8 +12,8 @@ use crate::{
 use clap::{Args, builder::PossibleValuesParser};
 use nix::unistd::geteuid;
 use shunt_api::{Failure, FailureCode};
-use shunt_inspect::check::{self, Port, junit};
-use std::{fs, path::PathBuf};
+use shunt_inspect::check::{self, End, Port, junit};
+use std::{fs, path::PathBuf, sync::Arc};
 
 /// Check a NIC and its driver: seventeen cases with evidence, on a port and the port at the other end of its cable.
 ///
@@ -21,13 +22,21 @@ use std::{fs, path::PathBuf};
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// The port to check.
+    #[arg(value_parser = port_name)]
     port: String,
     /// The port at the other end of its cable [default: the other end of a veth pair in the same namespace].
-    #[arg(long, value_name = "PORT2")]
+    #[arg(long, value_name = "PORT2", value_parser = port_name)]
     peer: Option<String>,
     /// The network namespace of the other end, as `ip netns` lists it [default: that of this command].
-    #[arg(long, value_name = "NETNS", requires = "peer")]
+    #[arg(long, value_name = "NETNS", requires = "peer", conflicts_with = "peer_agent")]
     peer_netns: Option<String>,
+    /// The machine of the other end, as ssh://[USER@]HOST[:PORT]: ssh starts `shunt lab agent --lend PORT2` there. Or
+    /// an agent that already runs there, as http://ADDRESS:PORT.
+    #[arg(long, value_name = "URL", requires = "peer")]
+    peer_agent: Option<String>,
+    /// The file with the token of an agent at http:// [default: the variable SHUNT_AGENT_TOKEN].
+    #[arg(long, value_name = "FILE", requires = "peer_agent")]
+    peer_token_file: Option<PathBuf>,
     /// Only this case; may be given several times.
     #[arg(long = "only", value_name = "CASE", value_parser = PossibleValuesParser::new(check::names()))]
     only: Vec<String>,
@@ -40,9 +49,21 @@ pub(crate) struct CheckArgs {
 #[derive(Debug)]
 pub(crate) struct Checking {
     port: Port,
-    peer: Option<Port>,
+    peer: Option<Peer>,
     only: Vec<String>,
     junit: Option<PathBuf>,
+}
+
+/// The other end of the cable, as it was typed.
+#[derive(Debug, PartialEq, Eq)]
+enum Peer {
+    Here(Port),
+    /// A port on another machine, and how its agent is reached.
+    Far {
+        name: String,
+        url: String,
+        token_file: Option<PathBuf>,
+    },
 }
 
 impl Command for CheckArgs {
@@ -50,6 +71,7 @@ impl Command for CheckArgs {
     const EXAMPLES: &str = "
         [shunt check]
         shunt check eth0 --peer eth1 # two ports that a cable connects
+        shunt check eth0 --peer eth1 --peer-agent ssh://root@10.0.0.2 # the other end is a port of another machine
     ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<Checking> {
@@ -63,22 +85,25 @@ impl Command for CheckArgs {
 
 impl Checking {
     fn resolve(typed: CheckArgs) -> anyhow::Result<Self> {
-        let CheckArgs { port, peer, peer_netns, only, junit } = typed;
-        for name in [&port].into_iter().chain(&peer) {
-            if name.is_empty()
-                || name.contains(|c: char| c.is_whitespace() || c == '/')
-                || name.starts_with('-')
-            {
-                return Err(usage(format!("`{name}` is not the name of a port")).into());
-            }
-        }
-        if peer.as_ref() == Some(&port) && peer_netns.is_none() {
+        let CheckArgs { port, peer, peer_netns, peer_agent, peer_token_file, only, junit } = typed;
+        if peer.as_ref() == Some(&port) && peer_netns.is_none() && peer_agent.is_none() {
             return Err(usage(format!(
                 "{port} cannot be its own peer: give the port at the other end of its cable"
             ))
             .into());
         }
-        let peer = peer.map(|name| Port { netns: peer_netns, name });
+        // ssh hands the name to a shell.
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:@-".contains(c);
+        if let Some(name) = peer.as_ref().filter(|name| peer_agent.is_some() && !name.chars().all(is_plain)) {
+            return Err(usage(format!(
+                "--peer {name}: expected letters, digits and `._:@-` with --peer-agent"
+            ))
+            .into());
+        }
+        let peer = peer.map(|name| match peer_agent {
+            Some(url) => Peer::Far { name, url, token_file: peer_token_file },
+            None => Peer::Here(Port { netns: peer_netns, name }),
+        });
         Ok(Self { port: Port { netns: None, name: port }, peer, only, junit })
     }
 
@@ -90,6 +115,7 @@ impl Checking {
         }
         let Self { port, peer, only, junit: path } = self;
         measure_and_show(show, move |stop| {
+            let peer = peer.map(Peer::reach).transpose()?;
             let report = check::run(&port, peer.as_ref(), &only, stop)
                 .map_err(|why| Failure::new(FailureCode::PortMissing, why))?;
             if let Some(path) = path {
@@ -98,6 +124,18 @@ impl Checking {
             Ok(report)
         })
         .await
+    }
+}
+
+impl Peer {
+    /// The port, with its agent if it is on another machine.
+    fn reach(self) -> Result<End, Failure> {
+        Ok(match self {
+            Self::Here(port) => End::Here(port),
+            Self::Far { name, url, token_file } => {
+                End::Far(Arc::new(RemotePartner::open(&url, token_file.as_deref(), name)?))
+            }
+        })
     }
 }
 
@@ -111,9 +149,22 @@ mod tests {
     fn a_port_is_checked_against_another_one() {
         let resolve = |words: &str| Checking::resolve(parse_args::<CheckArgs>(words)?);
         let typed = resolve("eth0 --peer eth1 --peer-netns far --only vlan --only mtu").expect("valid");
-        assert_eq!(typed.peer, Some(Port { netns: Some("far".to_owned()), name: "eth1".to_owned() }));
+        let far = Port { netns: Some("far".to_owned()), name: "eth1".to_owned() };
+        assert_eq!(typed.peer, Some(Peer::Here(far)));
         assert_eq!(typed.only, ["vlan", "mtu"]);
-        for wrong in ["eth0 --peer eth0", "eth0 --only nothing", "eth0 --peer-netns far", "a/b"] {
+        let typed = resolve("eth0 --peer eth0 --peer-agent ssh://far").expect("valid");
+        assert!(matches!(typed.peer, Some(Peer::Far { url, .. }) if url == "ssh://far"));
+        for wrong in [
+            "eth0 --peer eth0",
+            "eth0 --only nothing",
+            "eth0 --peer-netns far",
+            "a/b",
+            "eth0 --peer-agent ssh://far",
+            "eth0 --peer eth1 --peer-token-file f",
+            "eth0 --peer eth1 --peer-netns far --peer-agent ssh://far",
+            "eth0 --peer eth1;reboot --peer-agent ssh://far",
+            "eth0 --peer $(reboot) --peer-agent ssh://far",
+        ] {
             assert!(resolve(wrong).is_err(), "{wrong}");
         }
     }

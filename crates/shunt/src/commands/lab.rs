@@ -18,12 +18,14 @@ pub(crate) struct LabArgs {
 
 #[derive(Debug, Subcommand)]
 enum LabCommand {
-    /// On the DUT: report load and counters to the measuring machine, until Ctrl-C.
+    /// On the DUT: report load and counters to the measuring machine, or lend it a port, until Ctrl-C.
     ///
     /// The agent measures the load as `shunt load` does, and reads the counters of the devices and CPUs of this machine
     /// in its network namespace. It changes nothing, except that CPUs do not sleep while it runs. `shunt bench
     /// --dut-agent ssh://HOST` starts it by ssh with --stdio, and ends it. Without --stdio it listens on TCP, on a
-    /// loopback address unless --clear-text is given, and answers clients that know the token.
+    /// loopback address unless --clear-text is given, and answers clients that know the token. With --lend, it measures
+    /// nothing: clients send and receive frames of a check on that port and change its settings, which the agent restores
+    /// after each case, or when the client has gone.
     Agent(AgentArgs),
 }
 
@@ -34,6 +36,7 @@ impl Command for LabArgs {
         shunt lab agent --token-file /etc/shunt/agent.token # on the router; `--dut-agent` of `shunt bench` asks it
         [shunt lab agent]
         shunt lab agent --token-file /etc/shunt/agent.token # answer clients that know the token, on loopback
+        shunt lab agent --lend eth2 --listen 10.0.0.2:7411 --clear-text # the other end of `shunt check --peer-agent`
     ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<Agent> {

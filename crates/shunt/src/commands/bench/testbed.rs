@@ -2,8 +2,11 @@
 //! agent on the DUT.
 
 use crate::{
-    client::{agent::RemoteAgent, candidates, token},
-    failure::{traffic_failed, usage},
+    client::{
+        agent::{AgentUse, RemoteAgent},
+        candidates,
+    },
+    failure::traffic_failed,
 };
 use anyhow::Context;
 use clap::Args;
@@ -95,15 +98,7 @@ impl TestbedArgs {
 /// Connects to the agent at this URL; none without a URL.
 pub(super) fn connect_dut(url: Option<&str>, token_file: Option<&Path>) -> Result<Option<Dut>, Failure> {
     let Some(url) = url else { return Ok(None) };
-    if url.starts_with("ssh:") {
-        if token_file.is_some() {
-            let why = "an agent that ssh starts takes no token; leave out --dut-token-file";
-            return Err(usage(format!("--dut-agent {url}: {why}")));
-        }
-        return Ok(Some(Arc::new(RemoteAgent::start_by_ssh(url)?)));
-    }
-    let token = token::read(token_file, "--dut-token-file")?;
-    Ok(Some(Arc::new(RemoteAgent::connect(url, token)?)))
+    Ok(Some(Arc::new(RemoteAgent::open(url, token_file, AgentUse::Measure)?)))
 }
 
 /// The place of the router and the engines to measure there, in turn. `names` is empty for the default engines.

@@ -51,6 +51,9 @@ pub(crate) fn totals(report: &Report) -> String {
 
 /// The failure with which the command ends, if a case did not pass.
 fn failure(report: &Report) -> Option<Failure> {
+    if let Some(why) = &report.lost {
+        return Some(Failure::new(FailureCode::DutUnavailable, why.clone()));
+    }
     let named = |outcome| {
         let cases = report.cases.iter().filter(|case| case.outcome == outcome);
         cases.map(|case| case.case.as_str()).collect::<Vec<_>>().join(", ")

@@ -1,9 +1,12 @@
-//! `shunt lab agent`: runs on the DUT and reports CPU load and counters to the measuring machine. It only reads.
+//! `shunt lab agent`: runs on the DUT and reports CPU load and counters to the measuring machine. It only reads,
+//! unless it lends a port to `shunt check`.
 
+mod lending;
 mod stdio;
 
 use crate::{
     client::token,
+    commands::arguments::port_name,
     failure::{load_meter_failed, usage},
     output::write_stderr,
     signals::Signals,
@@ -14,9 +17,11 @@ use axum::{
     routing::get,
 };
 use clap::Args;
+use nix::unistd::geteuid;
 use serde::Deserialize;
 use shunt_api::{Failure, FailureCode};
 use shunt_http::{Admission, Hosts, Refusal, Token, bad, internal, unknown_method, unknown_path};
+use shunt_inspect::check::{LEASE, LentPort};
 use shunt_lab::{
     Conditions,
     counters::{Device, Snapshot},
@@ -64,14 +69,25 @@ pub(crate) struct AgentArgs {
     /// Measure only the load of this CPU; may be given several times [default: all CPUs that this process may use].
     #[arg(long = "cpu", value_name = "CPU")]
     cpus: Vec<usize>,
+    /// Lend this port to `shunt check --peer-agent` on another machine instead, for as long as the agent runs.
+    #[arg(long, value_name = "PORT", value_parser = port_name, conflicts_with = "cpus")]
+    lend: Option<String>,
 }
 
 /// A resolved `shunt lab agent`.
 #[derive(Debug)]
 pub(crate) struct Agent {
     transport: Transport,
-    /// None: all CPUs that this process may use.
-    cpus: Option<Vec<usize>>,
+    work: Work,
+}
+
+/// What the agent does for its clients.
+#[derive(Debug)]
+enum Work {
+    /// Reports load and counters. CPUs: None for all CPUs that this process may use.
+    Report { cpus: Option<Vec<usize>> },
+    /// Lends a port to checks.
+    Lend(Arc<LentPort>),
 }
 
 /// How clients reach the agent.
@@ -101,7 +117,7 @@ struct Marks {
 
 impl Agent {
     pub(crate) fn resolve(typed: AgentArgs) -> Result<Self, Failure> {
-        let AgentArgs { stdio, listen, clear_text, token_file, cpus } = typed;
+        let AgentArgs { stdio, listen, clear_text, token_file, cpus, lend } = typed;
         let transport = if stdio {
             Transport::Stdio
         } else if listen.ip().is_loopback() || clear_text {
@@ -111,7 +127,25 @@ impl Agent {
                        --dut-agent ssh://HOST, or add --clear-text on a network that only the lab uses";
             return Err(usage(format!("--listen {listen}: {why}")));
         };
-        Ok(Self { transport, cpus: (!cpus.is_empty()).then_some(cpus) })
+        let work = match lend {
+            Some(name) => Work::Lend(Self::lent_port(&name, (!stdio).then_some(listen))?),
+            None => Work::Report { cpus: (!cpus.is_empty()).then_some(cpus) },
+        };
+        Ok(Self { transport, work })
+    }
+
+    fn lent_port(name: &str, listen: Option<SocketAddr>) -> Result<Arc<LentPort>, Failure> {
+        if !geteuid().is_root() {
+            let why = "shunt lab agent --lend needs root: it opens raw sockets and changes settings";
+            return Err(Failure::new(FailureCode::NotRoot, why));
+        }
+        let port = LentPort::new(name, LEASE).map_err(|why| Failure::new(FailureCode::PortMissing, why))?;
+        match listen.filter(|listen| port.has_address(listen.ip())) {
+            Some(listen) => Err(usage(format!(
+                "--listen {listen}: the address is that of {name}, and checks take its link down; listen on another device"
+            ))),
+            None => Ok(Arc::new(port)),
+        }
     }
 
     /// Serves until a signal arrives or, with --stdio, until standard input ends.
@@ -125,15 +159,21 @@ impl Agent {
                 Some(bound.map_err(|error| Self::cannot_listen(*listen, &error))?)
             }
         };
-        let cpus = self.cpus.clone();
-        let meter =
-            spawn_blocking(move || Meter::start(cpus.as_deref())).await?.map_err(load_meter_failed)?;
-        let router = AppState::new(meter).router();
+        let (router, lent) = match self.work {
+            Work::Report { cpus } => {
+                let meter = spawn_blocking(move || Meter::start(cpus.as_deref())).await?;
+                (AppState::new(meter.map_err(load_meter_failed)?).router(), None)
+            }
+            Work::Lend(port) => (lending::router(Arc::clone(&port)), Some(port)),
+        };
         let (Some(listener), Transport::Tcp { listen, token }) = (listener, self.transport) else {
-            return select! {
+            let served = select! {
                 _ = signals.next() => Ok(()),
-                served = stdio::serve(router) => Ok(served?),
+                served = stdio::serve(router) => served,
+                () = lending::watch(lent.clone()) => Ok(()),
             };
+            lending::close(lent).await?;
+            return Ok(served?);
         };
         // Scripts read the port from this line.
         write_stderr(&format!("listening on {}; Ctrl-C ends it\n", listener.local_addr()?));
@@ -143,8 +183,9 @@ impl Agent {
         select! {
             _ = signals.next() => {}
             () = serve(listener, router, token) => {}
+            () = lending::watch(lent.clone()) => {}
         }
-        Ok(())
+        lending::close(lent).await
     }
 
     fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
@@ -192,7 +233,8 @@ impl AppState {
     fn new(meter: Meter) -> Self {
         let cpus = meter.calibrations().map(|(cpu, _)| cpu).collect();
         let conditions = Conditions::of_this_machine();
-        let about = About { version: env!("CARGO_PKG_VERSION").to_owned(), cpus, conditions };
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let about = About { version, cpus, lends: None, conditions };
         Self {
             about: Arc::new(about),
             marks: Arc::new(Mutex::new(Marks::new(meter))),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::client::agent::RemoteAgent;
+use crate::client::agent::{AgentUse, RemoteAgent};
 use nix::{sched::sched_getaffinity, unistd::Pid};
 use serde_json::Value;
 use shunt_lab::dut::DutAgent;
@@ -38,15 +38,38 @@ fn start_agent() -> SocketAddr {
     address
 }
 
+/// Starts an agent that lends `lo`, and returns its address.
+fn start_lender() -> SocketAddr {
+    let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let port = Arc::new(LentPort::new("lo", LEASE).unwrap());
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            serve(TcpListener::from_std(listener).unwrap(), lending::router(port), token(TOKEN)).await
+        });
+    });
+    address
+}
+
 /// Sends these lines of a request; returns the status and the body of the answer.
 fn send(address: SocketAddr, lines: &str) -> (u16, Value) {
     send_to_host(address, "localhost", lines)
 }
 
 fn send_to_host(address: SocketAddr, host: &str, lines: &str) -> (u16, Value) {
+    exchange(address, &format!("{lines}\r\nhost: {host}\r\n\r\n"))
+}
+
+fn send_with_body(address: SocketAddr, lines: &str, body: &str) -> (u16, Value) {
+    exchange(address, &format!("{lines}\r\nhost: localhost\r\n\r\n{body}"))
+}
+
+fn exchange(address: SocketAddr, request: &str) -> (u16, Value) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
-    write!(stream, "{lines}\r\nhost: {host}\r\n\r\n").unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -55,7 +78,7 @@ fn send_to_host(address: SocketAddr, host: &str, lines: &str) -> (u16, Value) {
 }
 
 fn connect(url: &str, text: &str) -> Result<RemoteAgent, Failure> {
-    RemoteAgent::connect(url, token(text))
+    RemoteAgent::connect(url, token(text), AgentUse::Measure)
 }
 
 #[test]
@@ -97,6 +120,49 @@ fn a_client_without_the_token_gets_401_on_every_path() {
     assert_eq!(send(address, &format!("GET /v1/status HTTP/1.1\r\n{authorized}")).0, 404);
     assert_eq!(send(address, &format!("GET /v1/load?till=1 HTTP/1.1\r\n{authorized}")).0, 400);
     assert_eq!(send(address, "hello").0, 400);
+}
+
+#[test]
+fn an_agent_either_measures_or_lends_a_port() {
+    let (meter, lender) = (format!("http://{}", start_agent()), format!("http://{}", start_lender()));
+    let open = |url: &str, of| RemoteAgent::connect(url, token(TOKEN), of).map(drop).map_err(|f| f.message);
+    assert_eq!(open(&lender, AgentUse::Lend("lo")), Ok(()));
+    for (url, of, why) in [
+        (&meter, AgentUse::Lend("lo"), "it lends no port; start it with `shunt lab agent --lend lo`"),
+        (&lender, AgentUse::Lend("p1"), "it lends lo; start it with `shunt lab agent --lend p1`"),
+        (&lender, AgentUse::Measure, "it lends lo to `shunt check`; start one without --lend"),
+    ] {
+        assert_eq!(open(url, of), Err(format!("the agent at {url}: {why}")));
+    }
+}
+
+#[test]
+fn a_lent_port_is_for_clients_with_the_token_and_for_steps_of_a_check_only() {
+    let address = start_lender();
+    let post = |headers: &str, body: &str| {
+        let head = format!("POST /v1/partner HTTP/1.1\r\ncontent-length: {}{headers}", body.len());
+        send_with_body(address, &head, body)
+    };
+    let token = format!("\r\nauthorization: Bearer {TOKEN}");
+    let json = format!("{token}\r\ncontent-type: application/json");
+    let begin = r#"{"check":1,"port":"lo","request":"begin"}"#;
+    let run = r#"{"check":1,"port":"lo","request":{"run":"promisc"}}"#;
+    assert_eq!(post("\r\ncontent-type: application/json", begin).0, 401);
+    assert_eq!(post(&token, begin).0, 415);
+    for (wrong, status) in [
+        (run, 409),
+        (r#"{"check":1,"port":"eth0","request":"begin"}"#, 409),
+        (r#"{"check":1,"port":"lo","request":{"run":"reboot"}}"#, 400),
+        (r#"{"check":1,"port":"lo","request":{"run":{"line":"reboot"}}}"#, 400),
+        ("{}", 400),
+        ("begin", 400),
+    ] {
+        let (answered, body) = post(&json, wrong);
+        assert_eq!(answered, status, "{wrong}: {body}");
+    }
+    for path in ["load", "counters"] {
+        assert_eq!(send(address, &format!("GET /v1/{path} HTTP/1.1{token}")).0, 404);
+    }
 }
 
 #[test]
@@ -143,7 +209,8 @@ fn failure_for(answer: String) -> Failure {
 
 #[test]
 fn each_kind_of_wrong_server_has_its_own_message() {
-    let about = About { version: "0.0.9".to_owned(), cpus: vec![0], conditions: Conditions::default() };
+    let about =
+        About { version: "0.0.9".to_owned(), cpus: vec![0], lends: None, conditions: Conditions::default() };
     let body = serde_json::to_string(&about).unwrap();
     let other = failure_for(format!("200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
     let here = env!("CARGO_PKG_VERSION");
