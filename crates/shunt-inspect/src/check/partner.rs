@@ -132,7 +132,7 @@ impl PortCommand {
             Self::Promisc => format!("ip link set {port} promisc on"),
             Self::Mtu(bytes) => format!("ip link set {port} mtu {bytes}"),
             Self::Offload(name, on) if OFFLOADS.contains(&name.as_str()) => {
-                format!("ethtool -K {port} {name} {}", super::port::switch(*on))
+                format!("ethtool -K {port} {name} {}", if *on { "on" } else { "off" })
             }
             Self::Offload(name, _) => return Err(format!("no check changes the offload `{name}`")),
         })
