@@ -35,6 +35,9 @@ enum shunt_flow_flags {
 	SHUNT_FLOW_UNTRACKED = 1 << 7, /* bridged and not tracked by conntrack; frames keep their padding */
 };
 
+/* `out_tags` of an action whose packets leave through a port without layer 2; `l2` is zeros then. */
+enum { SHUNT_NO_L2 = 0x80 };
+
 /* A VLAN tag in a key, without its priority. A priority tag (VLAN id 0) differs from no tag. */
 enum shunt_tag_bits {
 	SHUNT_TAG_VID = 0x0fff,
@@ -78,7 +81,7 @@ struct shunt_flow {
 	__u32 epoch; /* of the last proof, plus the moves of the flow's group by then; SHUNT_EPOCH_RETIRED once retired */
 	__u8 state; /* enum shunt_flow_state */
 	__u8 flags; /* enum shunt_flow_flags */
-	__u8 out_tags; /* number of VLAN tags in `l2` */
+	__u8 out_tags; /* number of VLAN tags in `l2`, or SHUNT_NO_L2 */
 	__u8 punt_due; /* set by XDP when a proof is due; tc punts the packet */
 	union {
 		__u32 reprove_at_ticks; /* when the next proof is due */
@@ -98,7 +101,7 @@ struct shunt_flow {
 		 */
 		__u8 retired_why;
 	};
-	__u8 in_dmac[6];
+	__u8 in_dmac[6]; /* zeros if the ingress port is without layer 2 */
 	__u8 l2[SHUNT_L2_MAX]; /* the whole new L2 header: MACs, tags, EtherType */
 	__u8 in_slot;
 	__u8 out_slot;

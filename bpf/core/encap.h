@@ -39,10 +39,22 @@ static __always_inline __u32 shunt_l2_bytes(__u32 tags)
 	return ETH_HLEN + sizeof(struct shunt_vlan) * tags;
 }
 
-/* The number of tags of a header of this length. */
+/* The number of tags of a header of this length, which is 0 on a port without layer 2. */
 static __always_inline __u32 shunt_tags_in(__u32 l2_bytes)
 {
-	return (l2_bytes - ETH_HLEN) / sizeof(struct shunt_vlan);
+	return l2_bytes < ETH_HLEN ? 0 : (l2_bytes - ETH_HLEN) / sizeof(struct shunt_vlan);
+}
+
+/* The number of tags that an action gives a packet. */
+static __always_inline __u32 shunt_tags_out(__u32 out_tags)
+{
+	return out_tags == SHUNT_NO_L2 ? 0 : out_tags;
+}
+
+/* Bytes before the IP header of a packet after its action. */
+static __always_inline __u32 shunt_l2_bytes_out(__u32 out_tags)
+{
+	return out_tags == SHUNT_NO_L2 ? 0 : shunt_l2_bytes(out_tags);
 }
 
 /* The shortest header, and the most bytes by which an action makes a frame longer. */
@@ -154,6 +166,12 @@ static __always_inline enum shunt_reason shunt_parse_l2(void *data, void *end, s
 	return SHUNT_OK;
 }
 
+/* Starts the description of a packet of a port without layer 2. */
+static __always_inline void shunt_without_l2(struct shunt_packet *p)
+{
+	*p = (struct shunt_packet){};
+}
+
 /*
  * The usual frame has no tags in it. The functions below find its parts without parsing: `l3` is behind the header, and
  * within the frame.
@@ -177,6 +195,13 @@ static __always_inline __be16 shunt_proto_before(const void *l3)
 static __always_inline void shunt_untagged(struct shunt_packet *p)
 {
 	*p = (struct shunt_packet){ .l2_bytes = ETH_HLEN };
+}
+
+/* Writes an untagged header. `l2` has ETH_HLEN bytes. */
+static __always_inline void shunt_write_untagged(void *l2, const void *macs, __u32 family)
+{
+	shunt_copy_macs(l2, macs);
+	((__be16 *)l2)[6] = shunt_htons(family == 4 ? ETH_P_IP : ETH_P_IPV6);
 }
 
 /* Finds the L3 header of a frame, which has tags in it only if `tagged`. Returns 0 if it is out of bounds. */

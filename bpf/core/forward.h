@@ -275,7 +275,7 @@ static __always_inline void shunt_reverse_key(__u32 family, const struct shunt_f
 		};
 		__builtin_memcpy(&key->v4.src_be, to + 4, 4);
 		__builtin_memcpy(&key->v4.dst_be, to, 4);
-		shunt_key_tags_from_l2(f->l2, f->out_tags, key->v4.tags);
+		shunt_key_tags_from_l2(f->l2, shunt_tags_out(f->out_tags), key->v4.tags);
 	} else {
 		key->v6 = (struct shunt_key6){
 			.sport_be = f->dport_be,
@@ -285,7 +285,7 @@ static __always_inline void shunt_reverse_key(__u32 family, const struct shunt_f
 		};
 		__builtin_memcpy(key->v6.src_be, to + 16, 16);
 		__builtin_memcpy(key->v6.dst_be, to, 16);
-		shunt_key_tags_from_l2(f->l2, f->out_tags, key->v6.tags);
+		shunt_key_tags_from_l2(f->l2, shunt_tags_out(f->out_tags), key->v6.tags);
 	}
 }
 

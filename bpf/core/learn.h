@@ -58,7 +58,7 @@ static __always_inline enum shunt_reason shunt_derive(const struct shunt_candida
 			f->flags |= SHUNT_FLOW_UNTRACKED;
 	}
 
-	f->out_tags = p->tags;
+	f->out_tags = p->l2_bytes ? p->tags : SHUNT_NO_L2;
 	__builtin_memcpy(f->l2, out->l2, SHUNT_L2_MAX);
 	__builtin_memcpy(f->in_dmac, in->l2, 6);
 	f->class_bits = c->class_bits;
@@ -81,7 +81,7 @@ static __always_inline int shunt_proved(struct shunt_headers *in, const struct s
 	__u64 differ = 0;
 
 	__builtin_memcpy(in->l2, f->l2, SHUNT_L2_MAX);
-	in->l2_bytes = shunt_l2_bytes(f->out_tags);
+	in->l2_bytes = shunt_l2_bytes_out(f->out_tags);
 	shunt_rewrite(in->l3, in->l4, c->family, c->l4_proto, f, to,
 		      c->partial ? SHUNT_CHECKSUM_PARTIAL : SHUNT_CHECKSUM_FINISHED);
 #pragma unroll

@@ -27,7 +27,7 @@ struct shunt_packet {
 		};
 		__u32 class_and_ttl;
 	};
-	__u16 l2_bytes; /* of the L2 header in the frame, without a stripped tag */
+	__u16 l2_bytes; /* of the L2 header in the frame, without a stripped tag; 0 on a port without layer 2 */
 	__u16 l3_bytes; /* from the IP header; for a GSO aggregate, of the whole */
 	__u16 wire_bytes; /* of the L3 packet, or of the largest segment of an aggregate */
 	__u8 tags;

@@ -53,6 +53,12 @@ static __always_inline __u32 shunt_skb_headroom(struct __sk_buff *skb)
 	return SHUNT_HEADROOM;
 }
 
+static __always_inline int shunt_skb_begins_with_l3(struct __sk_buff *skb)
+{
+	(void)skb;
+	return 1;
+}
+
 static __always_inline int shunt_skb_wants_stamp(struct __sk_buff *skb)
 {
 	(void)skb;
@@ -91,6 +97,7 @@ struct sk_buff___shunt {
 	__u8 encapsulation : 1;
 	unsigned long _nfct;
 	unsigned char *head, *data;
+	__u16 network_header; /* an offset from `head` */
 	unsigned int end; /* an offset, on 64-bit kernels */
 } __attribute__((preserve_access_index));
 
@@ -203,6 +210,17 @@ static __always_inline __u32 shunt_skb_headroom(struct __sk_buff *skb)
 	return (__u64)kernel->data - (__u64)kernel->head;
 }
 
+/* Whether nothing stands before the L3 header: some tunnel devices show their outer header there. */
+static __always_inline int shunt_skb_begins_with_l3(struct __sk_buff *skb)
+{
+	struct sk_buff___shunt *kernel = (void *)skb;
+
+	if (!bpf_cast_to_kern_ctx)
+		return BPF_CORE_READ(kernel, network_header) == shunt_skb_headroom(skb);
+	kernel = bpf_cast_to_kern_ctx(skb);
+	return kernel->network_header == shunt_skb_headroom(skb);
+}
+
 /* Whether the sender asked for a time stamp of the transmission. */
 static __always_inline int shunt_skb_wants_stamp(struct __sk_buff *skb)
 {
@@ -286,6 +304,21 @@ static __always_inline struct shunt_hw_tag shunt_skb_tag(struct __sk_buff *skb)
 	if (shunt_likely(!skb->vlan_present))
 		return (struct shunt_hw_tag){};
 	return (struct shunt_hw_tag){ .tpid_be = skb->vlan_proto, .tci = skb->vlan_tci, .present = 1 };
+}
+
+/*
+ * Parses what stands before the IP header of a packet: an Ethernet header with tags, or nothing on a port without layer
+ * 2, where the kernel knows the family.
+ */
+static __always_inline enum shunt_reason shunt_skb_parse_l2(struct __sk_buff *skb, __u16 port_flags,
+							    struct shunt_packet *p, __u32 *family)
+{
+	if (!(port_flags & SHUNT_PORT_NO_L2))
+		return shunt_parse_l2((void *)(long)skb->data, (void *)(long)skb->data_end, shunt_skb_tag(skb), p,
+				      family);
+	shunt_without_l2(p);
+	*family = shunt_family_of(skb->protocol);
+	return skb->vlan_present || !shunt_skb_begins_with_l3(skb) ? SHUNT_BAD_HEADER : SHUNT_OK;
 }
 
 /*

@@ -174,20 +174,22 @@ __noinline int shunt_watch_parsed(struct __sk_buff *skb, const struct shunt_pack
 /* Passes a packet to Linux that can teach a flow: as a candidate, if learning is allowed now. */
 __noinline int shunt_in_watched(struct __sk_buff *skb, __u32 why)
 {
-	struct ethhdr *eth = (void *)(long)skb->data;
-	void *end = (void *)(long)skb->data_end;
+	const struct shunt_port *port = shunt_port_of(skb->ifindex);
 	enum shunt_reason hold;
 	struct shunt_packet p;
 	union shunt_key key;
+	void *data, *end;
 	__u32 family;
 	__u64 hash = 0;
 
-	hold = shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &family);
+	hold = shunt_skb_parse_l2(skb, port ? port->flags : 0, &p, &family);
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
 	if (hold == SHUNT_OK && family == 4) {
-		hold = shunt_parse_l3(4, (void *)eth + p.l2_bytes, end, skb->ifindex, &p, &key);
+		hold = shunt_parse_l3(4, data + shunt_bound(p.l2_bytes, 31), end, skb->ifindex, &p, &key);
 		hash = shunt_hash(4, &key);
 	} else if (hold == SHUNT_OK) {
-		hold = shunt_parse_l3(6, (void *)eth + p.l2_bytes, end, skb->ifindex, &p, &key);
+		hold = shunt_parse_l3(6, data + shunt_bound(p.l2_bytes, 31), end, skb->ifindex, &p, &key);
 		hash = shunt_hash(6, &key);
 	}
 	return hold == SHUNT_OK ? shunt_watch_parsed(skb, &p, hash, why) : punt(skb, p.l3_bytes, why);
@@ -271,8 +273,9 @@ static __always_inline int forward_any(struct __sk_buff *skb, const struct shunt
 		return shunt_tc_other();
 	/* 6.1's verifier loses the relation between protocol and header size unless the protocol is a constant. */
 	if (p->l4_proto == IPPROTO_UDP)
-		return shunt_skb_forward(skb, p, family, IPPROTO_UDP, 1, f, entry, l3, summed, counters, now);
-	return shunt_skb_forward(skb, p, family, IPPROTO_TCP, 1, f, entry, l3, summed, counters, now);
+		return shunt_skb_forward(skb, p, family, IPPROTO_UDP, SHUNT_ANY_FORM, f, entry, l3, summed, counters,
+					 now);
+	return shunt_skb_forward(skb, p, family, IPPROTO_TCP, SHUNT_ANY_FORM, f, entry, l3, summed, counters, now);
 }
 
 static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet *p, __u32 family)
@@ -281,6 +284,8 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 	void *l3 = eth + shunt_bound(p->l2_bytes, 31);
 	__u64 jiffies = shunt_now(), hash;
 	__u32 now = jiffies, summed = shunt_skb_hidden(skb).summed, entry;
+	const __u64 no_macs[2] = {};
+	const void *macs = p->l2_bytes ? eth : (const void *)no_macs;
 	union shunt_key key;
 	struct shunt_flow *f;
 	enum shunt_reason why;
@@ -306,7 +311,7 @@ static __always_inline int handle_any(struct __sk_buff *skb, struct shunt_packet
 		f->tcp_position = p->tcp_position;
 		why = shunt_skb_wire_bytes(skb, p);
 		if (why == SHUNT_OK)
-			why = decide(p, family, &key, eth, f, jiffies);
+			why = decide(p, family, &key, macs, f, jiffies);
 		if (why == SHUNT_OK && shunt_skb_needs_orphan(skb, f))
 			why = SHUNT_SOCKET;
 		if (why == SHUNT_OK)
@@ -512,6 +517,48 @@ int shunt_in(struct __sk_buff *skb)
 		return verdict;
 	if (verdict == SHUNT_TC_OTHER)
 		verdict = shunt_ingress_general(skb);
+	return verdict < WATCHED ? verdict : shunt_in_watched(skb, verdict - WATCHED);
+}
+
+/*
+ * Whether a packet without an L2 header is to a group of hosts: multicast, or the broadcast address of IPv4. On a port
+ * with layer 2, its MAC says so.
+ */
+static __always_inline int is_to_group(__u32 family, const __u8 *l3, const void *end)
+{
+	__u8 v4, v6;
+
+	/* A shorter packet is no TCP or UDP. */
+	if ((const void *)(l3 + sizeof(struct iphdr) + sizeof(struct udphdr)) > end)
+		return 0;
+	v4 = l3[16];
+	v6 = l3[24];
+	/* Clang would choose the address, and the verifier would lose its bounds. */
+	shunt_keep(v4);
+	shunt_keep(v6);
+	return family == 4 ? v4 >= 224 : v6 == 0xff;
+}
+
+/* For ports without layer 2: the packet begins with its IP header. */
+SEC("tcx/ingress")
+int shunt_in_l3(struct __sk_buff *skb)
+{
+	struct shunt_packet p;
+	enum shunt_reason why;
+	__u32 family;
+	int verdict;
+
+	shunt_skb_pull(skb);
+	why = shunt_skb_parse_l2(skb, SHUNT_PORT_NO_L2, &p, &family);
+	if (why == SHUNT_OK && !family)
+		why = SHUNT_PROTOCOL;
+	if (why == SHUNT_OK && is_to_group(family, (void *)(long)skb->data, (void *)(long)skb->data_end))
+		why = SHUNT_NOT_OURS;
+	if (shunt_skb_decrypted(skb))
+		why = SHUNT_IPSEC;
+	if (why != SHUNT_OK)
+		return punt(skb, skb->len, why);
+	verdict = family == 4 ? shunt_ingress4(skb, &p) : shunt_ingress6(skb, &p);
 	return verdict < WATCHED ? verdict : shunt_in_watched(skb, verdict - WATCHED);
 }
 

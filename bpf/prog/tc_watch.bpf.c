@@ -501,17 +501,20 @@ enum { FAMILY_SHIFT = 16 };
  */
 __noinline __u32 shunt_parse(struct __sk_buff *skb, struct shunt_packet *p)
 {
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	const struct shunt_port *port = shunt_port_of(skb->ifindex);
 	enum shunt_reason why;
 	union shunt_key key;
+	void *data, *end;
 	__u32 family;
 
-	if (!p || shunt_parse_l2(data, end, shunt_skb_tag(skb), p, &family) != SHUNT_OK)
+	if (!p || !port || shunt_skb_parse_l2(skb, port->flags, p, &family) != SHUNT_OK)
 		return SHUNT_ODD_EGRESS;
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
 	if (family == 4)
-		why = shunt_parse_l3(4, data + p->l2_bytes, end, skb->ifindex, p, &key);
+		why = shunt_parse_l3(4, data + shunt_bound(p->l2_bytes, 31), end, skb->ifindex, p, &key);
 	else if (family == 6)
-		why = shunt_parse_l3(6, data + p->l2_bytes, end, skb->ifindex, p, &key);
+		why = shunt_parse_l3(6, data + shunt_bound(p->l2_bytes, 31), end, skb->ifindex, p, &key);
 	else
 		return SHUNT_ODD_EGRESS;
 	return family << FAMILY_SHIFT | why;
@@ -601,21 +604,20 @@ __noinline int shunt_out_ends(struct __sk_buff *skb)
 {
 	const struct shunt_port *port = shunt_port_of(skb->ifindex);
 	struct shunt_packet p;
-	struct ethhdr *eth;
+	void *data, *end;
 	__u32 family;
-	void *end;
 
 	if (!port || shunt_empty())
 		return SHUNT_TC_NEXT;
 	shunt_skb_pull(skb);
-	eth = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
-	if (shunt_parse_l2(eth, end, shunt_skb_tag(skb), &p, &family) != SHUNT_OK)
+	if (shunt_skb_parse_l2(skb, port->flags, &p, &family) != SHUNT_OK)
 		return SHUNT_TC_NEXT;
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
 	if (family == 4)
-		end_reverse(skb, 4, (void *)eth + p.l2_bytes, end, &p, port);
+		end_reverse(skb, 4, data + shunt_bound(p.l2_bytes, 31), end, &p, port);
 	else if (family == 6)
-		end_reverse(skb, 6, (void *)eth + p.l2_bytes, end, &p, port);
+		end_reverse(skb, 6, data + shunt_bound(p.l2_bytes, 31), end, &p, port);
 	return SHUNT_TC_NEXT;
 }
 

@@ -7,7 +7,7 @@
  * case: FAMILY=6 PROTO=6
  * case: FAMILY=6 PROTO=17
  * mutant: core/learn.h | differ |= a[i] ^ b[i]; | if (i != 5) differ |= a[i] ^ b[i];
- * mutant: core/learn.h | in->l2_bytes = shunt_l2_bytes(f->out_tags); |
+ * mutant: core/learn.h | in->l2_bytes = shunt_l2_bytes_out(f->out_tags); |
  * mutant: core/learn.h | __builtin_memcpy(in->l2, f->l2, SHUNT_L2_MAX); |
  * mutant: core/learn.h | c->partial ? SHUNT_CHECKSUM_PARTIAL : SHUNT_CHECKSUM_FINISHED | SHUNT_CHECKSUM_FINISHED
  */

@@ -267,12 +267,14 @@ static __always_inline int shunt_save_headers(struct __sk_buff *skb, const struc
 	__u32 l4_bytes = p->l3_bytes - shunt_l3_size(p->family);
 
 	__builtin_memset(h, 0, sizeof(*h));
-	shunt_write_l2(h->l2, macs, p);
+	if (p->l2_bytes) {
+		shunt_write_l2(h->l2, macs, p);
+		h->l2_bytes = shunt_l2_bytes(p->tags);
+	}
 	if (l4_bytes > SHUNT_L4_MAX)
 		l4_bytes = SHUNT_L4_MAX;
 	if (l4_bytes == 0)
 		return -1;
-	h->l2_bytes = shunt_l2_bytes(p->tags);
 	h->l4_bytes = l4_bytes;
 	if (p->family == 4) {
 		if (bpf_skb_load_bytes(skb, p->l2_bytes, h->l3, sizeof(struct iphdr)))

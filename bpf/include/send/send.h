@@ -6,6 +6,13 @@
 #include "include/skb.h"
 #include "include/send/verify.h"
 
+/* How the L2 header of a packet may be, before and after its action; always a constant. */
+enum shunt_form {
+	SHUNT_UNTAGGED, /* without a tag; the packet gets at most one */
+	SHUNT_TAGGED, /* with tags, of which one is beside the frame */
+	SHUNT_ANY_FORM, /* of any kind, or absent on one side or both */
+};
+
 /* Returned for an unusual packet, which shunt_ingress_general() handles. Verdicts are less. */
 enum { SHUNT_TC_OTHER = 0x100 };
 
@@ -17,13 +24,13 @@ static __always_inline int shunt_skb_push_tag(struct __sk_buff *skb, const struc
 	return (int)bpf_skb_vlan_push(skb, tag.tpid_be, shunt_ntohs(tag.tci_be));
 }
 
-/* Replaces the tags of a packet by those of its action. */
+/* Replaces the tags of a packet by those of its action, which are `tags`. */
 static __always_inline int shunt_skb_retag(struct __sk_buff *skb, const struct shunt_packet *p,
-					   const struct shunt_flow *f)
+					   const struct shunt_flow *f, __u32 tags)
 {
-	int inner = f->out_tags > 1;
+	int inner = tags > 1;
 
-	if (shunt_same_tags(p, f->l2, f->out_tags))
+	if (shunt_same_tags(p, f->l2, tags))
 		return 0;
 	if (p->tags > 0 && bpf_skb_vlan_pop(skb))
 		return -1;
@@ -31,9 +38,45 @@ static __always_inline int shunt_skb_retag(struct __sk_buff *skb, const struct s
 		return -1;
 	if (inner && shunt_skb_push_tag(skb, f, 1))
 		return -1;
-	if (f->out_tags > 0 && shunt_skb_push_tag(skb, f, 0))
+	if (tags > 0 && shunt_skb_push_tag(skb, f, 0))
 		return -1;
 	return 0;
+}
+
+/* Puts an untagged Ethernet header before a packet that came in without one. */
+static __always_inline int shunt_skb_push_l2(struct __sk_buff *skb, const struct shunt_packet *p,
+					     const struct shunt_flow *f)
+{
+	void *l2;
+
+	if (bpf_skb_change_head(skb, shunt_l2_bytes(0), 0))
+		return -1;
+	l2 = (void *)(long)skb->data;
+	if (l2 + shunt_l2_bytes(0) > (void *)(long)skb->data_end)
+		return -1;
+	shunt_write_untagged(l2, f->l2, p->family);
+	return 0;
+}
+
+/*
+ * Gives a packet the L2 header of its action. A packet that leaves without one keeps an untagged header: the kernel
+ * removes that on the way to a device that sends none (__bpf_redirect_no_mac()).
+ */
+static __always_inline int shunt_skb_reform(struct __sk_buff *skb, const struct shunt_packet *p,
+					    const struct shunt_flow *f)
+{
+	if (!p->l2_bytes && f->out_tags != SHUNT_NO_L2 && shunt_skb_push_l2(skb, p, f))
+		return -1;
+	return shunt_skb_retag(skb, p, f, shunt_tags_out(f->out_tags));
+}
+
+/* Finds the L3 header of a packet that shunt_skb_reform() has handled. */
+static __always_inline void *shunt_reformed_l3(void *data, void *end, const struct shunt_packet *p,
+					       const struct shunt_flow *f)
+{
+	if (f->out_tags == SHUNT_NO_L2)
+		return p->l2_bytes ? shunt_untagged_l3(data) : data;
+	return shunt_find_l3(data, end, p->tags || f->out_tags > 1);
 }
 
 /*
@@ -85,16 +128,16 @@ static __noinline int shunt_tc_other(void)
 }
 
 /*
- * Forwards a packet to which the action applies. `l4_proto` and `tagged` are constants; without `tagged`, the packet
- * has no tag and gets at most one. Returns SHUNT_TC_OTHER for a packet that cannot be forwarded and is unchanged.
+ * Forwards a packet to which the action applies. `l4_proto` is a constant. Returns SHUNT_TC_OTHER for a packet that
+ * cannot be forwarded and is unchanged.
  */
 static __always_inline int shunt_skb_forward(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family,
-					     __u8 l4_proto, int tagged, struct shunt_flow *f, __u32 entry, void *l3,
-					     __u32 summed, struct shunt_counters *counters, __u32 now)
+					     __u8 l4_proto, enum shunt_form form, struct shunt_flow *f, __u32 entry,
+					     void *l3, __u32 summed, struct shunt_counters *counters, __u32 now)
 {
 	__u32 want = p->l2_bytes + p->l3_bytes;
 	__u32 out = shunt_ifindex_of(f->out_slot);
-	int moved = tagged;
+	int moved = form, with_l2 = form != SHUNT_ANY_FORM || f->out_tags != SHUNT_NO_L2;
 	void *data, *end;
 
 	if (shunt_unlikely(!out))
@@ -106,8 +149,12 @@ static __always_inline int shunt_skb_forward(struct __sk_buff *skb, const struct
 			return shunt_tc_other();
 		moved = 1;
 	}
-	if (tagged || shunt_unlikely(f->out_tags)) {
-		if (tagged ? shunt_skb_retag(skb, p, f) : shunt_skb_push_tag(skb, f, 0))
+	if (form || shunt_unlikely(f->out_tags)) {
+		int failed = form == SHUNT_UNTAGGED ? shunt_skb_push_tag(skb, f, 0) :
+			     form == SHUNT_TAGGED   ? shunt_skb_retag(skb, p, f, f->out_tags) :
+						      shunt_skb_reform(skb, p, f);
+
+		if (failed)
 			return shunt_skb_drop(counters);
 		moved = 1;
 	}
@@ -115,10 +162,12 @@ static __always_inline int shunt_skb_forward(struct __sk_buff *skb, const struct
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
 		/* An untagged frame to which at most one tag was added has no tag in the frame. */
-		l3 = shunt_find_l3(data, end, tagged && (p->tags || f->out_tags > 1));
+		l3 = form == SHUNT_ANY_FORM ? shunt_reformed_l3(data, end, p, f) :
+					      shunt_find_l3(data, end, form && (p->tags || f->out_tags > 1));
 		if (!l3 || l3 + shunt_l3_size(family) + shunt_l4_size(l4_proto) > end)
 			return shunt_skb_drop(counters);
-		shunt_copy_macs(data, f->l2);
+		if (with_l2)
+			shunt_copy_macs(data, f->l2);
 	} else {
 		shunt_copy_macs(shunt_untagged_macs(l3), f->l2);
 		/* Keep clang from sharing the last store with the branch above: it would compute the address. */

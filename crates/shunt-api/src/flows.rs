@@ -60,15 +60,15 @@ pub struct Direction {
     pub out_vlans: Vec<u16>,
     /// Addresses and ports of leaving packets, after any translation.
     pub new: Tuple,
-    /// The destination MAC that arriving packets must have.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub in_dmac: Mac,
-    /// The source MAC of leaving packets.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub out_smac: Mac,
-    /// The destination MAC of leaving packets.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub out_dmac: Mac,
+    /// The destination MAC that arriving packets must have; null if they arrive without an Ethernet header.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub in_dmac: Option<Mac>,
+    /// The source MAC of leaving packets; null if they leave without an Ethernet header.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub out_smac: Option<Mac>,
+    /// The destination MAC of leaving packets; null if they leave without an Ethernet header.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub out_dmac: Option<Mac>,
     /// The skb mark of leaving packets; 0 is none.
     pub mark: u32,
     /// The skb priority of leaving packets: a tc class handle, or a number below 65536; 0 is the default.

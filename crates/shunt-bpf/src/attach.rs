@@ -141,6 +141,14 @@ pub fn filter(program: &impl AsFd, ifindex: u32, hook: Hook, handle: u32) -> Res
     Ok(Attachment::Filter(Filter { ifindex: target, hook, handle }))
 }
 
+/// The tc programs on ingress: of ports with an Ethernet header, and of ports without layer 2.
+pub(crate) const INGRESS: [&str; 2] = ["shunt_in", "shunt_in_l3"];
+
+/// Whether a device is a port of Shunt, by TCX.
+pub fn is_port(ifindex: u32) -> bool {
+    tcx_programs(ifindex, Hook::Ingress).iter().any(|name| INGRESS.contains(&name.as_str()))
+}
+
 /// The names of the programs on a device's TCX hook. Empty on a kernel without TCX.
 pub fn tcx_programs(ifindex: u32, hook: Hook) -> Vec<String> {
     tcx_ids(ifindex, hook).into_iter().filter_map(program_name).collect()

@@ -5,7 +5,7 @@
 use crate::{
     Error,
     abi::{self, PortCache},
-    attach::{self, Hook},
+    attach::{self, Hook, INGRESS},
     control::ControlBlock,
     external::ExternalSide,
     filter,
@@ -73,7 +73,7 @@ pub enum Changes {
 /// The ids of a data plane's tc programs; `None` for a program that is not loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnPrograms {
-    ingress: Option<u32>,
+    ingress: [Option<u32>; 2],
     egress: Option<u32>,
 }
 
@@ -81,11 +81,11 @@ impl OwnPrograms {
     /// The names of TCX programs on a device that do not belong to the data plane, in execution order. Waits for the
     /// RTNL lock.
     pub fn others_at(self, ifindex: u32, hook: Hook) -> Vec<String> {
-        let own = if hook == Hook::Egress { self.egress } else { self.ingress };
+        let own = if hook == Hook::Egress { [self.egress, None] } else { self.ingress };
         // A program without a name is listed by its id. So is one that was unloaded since the query; the next query
         // will not list it.
         let name = |id| attach::program_name(id).filter(|name| !name.is_empty());
-        let foreign = attach::tcx_ids(ifindex, hook).into_iter().filter(|id| Some(*id) != own);
+        let foreign = attach::tcx_ids(ifindex, hook).into_iter().filter(|id| !own.contains(&Some(*id)));
         foreign.map(|id| name(id).unwrap_or_else(|| format!("id {id}"))).collect()
     }
 }
@@ -217,8 +217,8 @@ impl DataPlane {
 
     /// The data plane's own tc programs, to tell them from others.
     pub fn own_programs(&self) -> OwnPrograms {
-        let id = |hook| self.program_fd(hook).and_then(attach::program_id);
-        OwnPrograms { ingress: id(Hook::Ingress), egress: id(Hook::Egress) }
+        let ingress = INGRESS.map(|name| attach::program_id(named(&self.tc, name)?));
+        OwnPrograms { ingress, egress: self.program_fd(Hook::Egress).and_then(attach::program_id) }
     }
 
     /// The control block that the programs read.
@@ -286,12 +286,17 @@ impl DataPlane {
     /// The program of a hook. None if it is not loaded.
     pub fn program_fd(&self, hook: Hook) -> Option<BorrowedFd<'_>> {
         let (object, name) = match hook {
-            Hook::Ingress => (Some(&self.tc), "shunt_in"),
+            Hook::Ingress => (Some(&self.tc), INGRESS[0]),
             Hook::Egress => (self.watch.as_ref(), "shunt_out"),
             Hook::Xdp | Hook::GenericXdp => (self.xdp.as_ref().ok(), "shunt_xdp"),
         };
-        let program = object?.progs().find(|p| p.name() == OsStr::new(name))?;
-        // SAFETY: the object, and so its program's descriptor, lives as long as `self`.
-        Some(unsafe { BorrowedFd::borrow_raw(program.as_fd().as_raw_fd()) })
+        named(object?, name)
     }
+}
+
+/// The program of an object. `None` if the object has no program of that name.
+fn named<'o>(object: &'o Object, name: &str) -> Option<BorrowedFd<'o>> {
+    let program = object.progs().find(|p| p.name() == OsStr::new(name))?;
+    // SAFETY: the object, and so its program's descriptor, lives as long as the borrow.
+    Some(unsafe { BorrowedFd::<'o>::borrow_raw(program.as_fd().as_raw_fd()) })
 }

@@ -3,7 +3,7 @@
 use crate::{
     DataPlane, Error,
     abi::{self, Counters, Plain, Port},
-    attach::AttachMode,
+    attach::{AttachMode, INGRESS},
     object::{TC_FORWARD, TC_WATCH, XDP_FORWARD, XDP_FORWARD_TAGS, XDP_FORWARD_TAGS_VERIFYING, program},
     owner::Owner,
     pending::{
@@ -57,7 +57,9 @@ impl DataPlane {
                     && self.ports.values().all(|p| p.slot != *slot)
             })
             .ok_or(Error::TooManyPorts(abi::PORTS_MAX))?;
-        let ingress = program(&self.tc, &TC_FORWARD, "shunt_in")?;
+        let [with_l2, without_l2] = INGRESS;
+        let name = if flags & abi::PORT_NO_L2 == 0 { with_l2 } else { without_l2 };
+        let ingress = program(&self.tc, &TC_FORWARD, name)?;
         let egress = match &self.watch {
             Some(watch) => Some(program(watch, &TC_WATCH, "shunt_out")?),
             None => None,

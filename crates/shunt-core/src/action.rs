@@ -81,6 +81,8 @@ pub struct PortSetting {
     pub ifindex: u32,
     /// The engine by which fast packets leave the port.
     pub engine: Engine,
+    /// Whether packets have no header before their IP header.
+    pub no_l2: bool,
     /// Whether an XDP program runs on the port, for packets that come in.
     pub xdp_in: bool,
     /// That program gives packets to the external engine, if the engine runs and serves the port.

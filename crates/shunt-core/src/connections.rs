@@ -104,7 +104,6 @@ fn per_second(count: u64, over: Duration) -> u64 {
 mod tests {
     use super::*;
     use shunt_api::{Engine, FlowState};
-    use shunt_wire::Mac;
 
     fn tuple(src: [u8; 4], sport: u16, dst: [u8; 4], dport: u16) -> Tuple {
         Tuple { src: src.into(), dst: dst.into(), sport, dport }
@@ -122,9 +121,9 @@ mod tests {
             out_port: "wan".to_owned(),
             out_vlans: Vec::new(),
             new: masqueraded,
-            in_dmac: Mac::default(),
-            out_smac: Mac::default(),
-            out_dmac: Mac::default(),
+            in_dmac: None,
+            out_smac: None,
+            out_dmac: None,
             mark: 0,
             priority: 0,
             max_l3_bytes: 1500,

@@ -1,8 +1,9 @@
 //! The policy: one owner of all state, fed with events.
 
 use crate::{
-    Action, BridgeCalls, Cause, Choice, Event, EventSource, ExternalPorts, ExternalState, PortView, Program,
-    Scope, Statement, Traffic, bridges::Tracking, network::Network, ports, ruleset::Ruleset, survey::Surveys,
+    Action, BridgeCalls, Cause, Choice, Event, EventSource, ExternalPorts, ExternalState, LinkLayer,
+    PortView, Program, Scope, Statement, Traffic, bridges::Tracking, external::NO_ETHERNET, network::Network,
+    ports, ruleset::Ruleset, survey::Surveys,
 };
 use shunt_api::{CaptureChoice, Proto, RulesetStatus};
 use shunt_wire::Mac;
@@ -227,6 +228,7 @@ impl Core {
     /// program is attached.
     pub fn lacks_xdp(&self, link: &crate::Link) -> Option<&'static str> {
         match self.xdp(link.ifindex) {
+            _ if link.layer != LinkLayer::Ethernet => Some(NO_ETHERNET),
             Some((false, _)) => Some("the driver has no native XDP"),
             Some((true, false)) if link.kind.as_deref() == Some("veth") => Some(
                 "its veth peer accepts no redirected frames (turn GRO on there, or attach an XDP program)",
@@ -452,6 +454,11 @@ impl Core {
         for (ifindex, view) in &want {
             match self.ports.get(ifindex) {
                 None => actions.push(Action::Attach(view.setting)),
+                // Another program sees its packets.
+                Some(have) if have.setting.no_l2 != view.setting.no_l2 => {
+                    actions.extend([Action::Detach { ifindex: *ifindex }, Action::Attach(view.setting)]);
+                    moved = Some(Cause::Engine);
+                }
                 Some(have) if have.setting != view.setting => {
                     actions.push(Action::Set(view.setting));
                     if have.setting.engine != view.setting.engine {

@@ -9,6 +9,20 @@ use std::{
     time::Duration,
 };
 
+/// The header that a device's packets have before their IP header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkLayer {
+    /// An Ethernet header (ARPHRD_ETHER).
+    Ethernet,
+    /// None: packets begin with their IP header (ppp, WireGuard, tun, IPIP, WWAN, ...).
+    Absent,
+    /// None, and the driver sends each packet to where its route says: a tunnel without a remote address, or with
+    /// `external`.
+    AbsentWithoutRemote,
+    /// Another header, or a loopback device.
+    Other,
+}
+
 /// A network device, with the properties that forwarding depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
@@ -20,8 +34,8 @@ pub struct Link {
     pub kind: Option<String>,
     /// The bus of the underlying hardware (`pci`, `usb`, `virtio`, ...); `None` for software devices.
     pub bus: Option<String>,
-    /// Whether the device is ARPHRD_ETHER and not a loopback.
-    pub ethernet: bool,
+    /// The header before the IP header of the device's packets.
+    pub layer: LinkLayer,
     /// IFF_UP: whether the administrator has set the device up.
     pub up: bool,
     /// Whether the device can carry packets: IFF_LOWER_UP, and operstate up or unknown.

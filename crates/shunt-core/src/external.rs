@@ -1,6 +1,9 @@
 //! Which ports the external engine can serve.
 
-use crate::{Link, network::Network};
+use crate::{Link, LinkLayer, network::Network};
+
+/// Why a port without an Ethernet header uses tc.
+pub(crate) const NO_ETHERNET: &str = "its packets have no Ethernet header, which XDP needs";
 
 /// The largest MTU: a frame with two VLAN tags must fit the engine's packet memory.
 const MTU_MAX: u32 = 1792 - 22;
@@ -8,6 +11,9 @@ const MTU_MAX: u32 = 1792 - 22;
 /// Why a port cannot be served whatever the engine does; `None` if it can. `ours` says whether an XDP program is
 /// Shunt's.
 pub(crate) fn obstacle(network: &Network, link: &Link, ours: &dyn Fn(u32) -> bool) -> Option<String> {
+    if link.layer != LinkLayer::Ethernet {
+        return Some(NO_ETHERNET.to_owned());
+    }
     let native = network.xdp.get(&link.ifindex).map(|xdp| xdp.native);
     let why = match native {
         None => "the kernel does not say whether its driver has native XDP, which AF_XDP needs".to_owned(),

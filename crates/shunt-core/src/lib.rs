@@ -32,7 +32,7 @@ pub use connections::{RateBasis, join_flows, reversed, set_rates};
 pub use core::Core;
 pub use event::{
     Bridge, BridgeCalls, Connection, Correction, CorrectionKind, Event, EventSource, ExternalState, Link,
-    Program, Qdisc, SurveyCounts, TrackedDirection,
+    LinkLayer, Program, Qdisc, SurveyCounts, TrackedDirection,
 };
 pub use flow_state::{EntryState, TickClock};
 pub use port_counters::PortCounters;

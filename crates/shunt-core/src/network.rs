@@ -1,6 +1,6 @@
 //! The known forwarding state of the kernel, and whether an event changes how packets are treated.
 
-use crate::{Cause, Event, Link, Program, Qdisc, Scope};
+use crate::{Cause, Event, Link, LinkLayer, Program, Qdisc, Scope};
 use shunt_api::{FilterHook, PortFilter};
 use shunt_wire::Mac;
 use std::{
@@ -228,7 +228,9 @@ impl Network {
         if let Some(before) = &before {
             self.unrelate(before);
         }
-        self.upper.extend(link.lower.map(|lower| (lower, link.ifindex)));
+        // Packets of a tunnel are no packets of the device that carries it.
+        let lower = link.lower.filter(|_| link.layer == LinkLayer::Ethernet);
+        self.upper.extend(lower.map(|lower| (lower, link.ifindex)));
         self.members.extend(link.master.map(|master| (master, link.ifindex)));
         // No action leads to a new device yet.
         before.filter(|before| !link.is_like(before)).map(|_| {

@@ -1,7 +1,7 @@
 //! Decides which devices are ports, and by which engine packets leave each port.
 
 use crate::{
-    Bridged, ExternalPorts, ExternalState, Link, PortSetting, Program, external,
+    Bridged, ExternalPorts, ExternalState, Link, LinkLayer, PortSetting, Program, external,
     network::{Network, Tags, Xdp},
     survey::{Driver, Received, Surveys},
 };
@@ -36,7 +36,32 @@ pub struct PortView {
 
 /// Whether a device sends and receives frames itself, not through a device below it.
 fn is_leaf(link: &Link) -> bool {
-    link.ethernet && matches!(link.kind.as_deref(), None | Some("veth" | "tun"))
+    match link.layer {
+        LinkLayer::Ethernet => matches!(link.kind.as_deref(), None | Some("veth" | "tun")),
+        _ => unfit_without_ethernet(link).is_none(),
+    }
+}
+
+/// The reason why a device without an Ethernet header cannot be a port; `None` if it can be one.
+fn unfit_without_ethernet(link: &Link) -> Option<String> {
+    match (link.layer, link.kind.as_deref()) {
+        (LinkLayer::Absent, Some("xfrm" | "vti" | "vti6")) => {
+            Some("an IPsec device cannot be a port: IPsec must see each packet".to_owned())
+        }
+        (
+            LinkLayer::Absent,
+            None
+            | Some(
+                "tun" | "wireguard" | "ppp" | "ipip" | "gre" | "sit" | "ip6tnl" | "ip6gre" | "wwan" | "rmnet",
+            ),
+        ) => None,
+        (LinkLayer::AbsentWithoutRemote, _) => Some(
+            "a tunnel whose other end depends on the route of each packet cannot be a port; give it a `remote` \
+             address, without `external`"
+                .to_owned(),
+        ),
+        _ => Some("not an Ethernet device".to_owned()),
+    }
 }
 
 /// The name of the kind of a device that sends and receives through devices below it; `None` for other devices.
@@ -57,8 +82,8 @@ pub(crate) fn upper_kind(link: &Link) -> Option<&'static str> {
 
 /// The reason why a device cannot be a port, and the devices to name instead; `None` if the device can be a port.
 pub(crate) fn unfit(network: &Network, link: &Link) -> Option<String> {
-    if !link.ethernet {
-        return Some("not an Ethernet device".to_owned());
+    if link.layer != LinkLayer::Ethernet {
+        return unfit_without_ethernet(link);
     }
     let kind = upper_kind(link)?;
     let lower = link.lower.and_then(|lower| network.links.get(&lower));
@@ -185,6 +210,9 @@ impl Choice {
         ours: &dyn Fn(u32) -> bool,
     ) -> (Engine, String) {
         let tc = |why: String| (Engine::Tc, why);
+        if link.layer != LinkLayer::Ethernet {
+            return tc(external::NO_ETHERNET.to_owned());
+        }
         if self.is_external(link) {
             let why = external::obstacle(network, link, ours).or_else(|| external.why_not(link.ifindex));
             return why.map_or((Engine::External, "chosen by configuration".to_owned()), tc);
@@ -338,6 +366,7 @@ impl Choice {
                 let setting = PortSetting {
                     ifindex: link.ifindex,
                     engine,
+                    no_l2: link.layer != LinkLayer::Ethernet,
                     xdp_in: xdp_external,
                     xdp_external,
                     xdp_tags: false,
@@ -364,6 +393,7 @@ impl Choice {
                 let tags = network.tags(link);
                 port.setting.xdp_tags = tags == Tags::Told;
                 port.setting.xdp_in = !foreign
+                    && !port.setting.no_l2
                     && tags != Tags::Hidden
                     && network.xdp.get(ifindex).is_some_and(|xdp| xdp.native)
                     && !network.xdp_refusals.contains_key(ifindex);

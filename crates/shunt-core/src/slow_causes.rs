@@ -1,7 +1,7 @@
 //! The lasting causes that keep traffic on the slow path: found in the state of the kernel, before any packet is
 //! counted.
 
-use crate::{Core, Link, ports::upper_kind};
+use crate::{Core, Link, LinkLayer, ports::upper_kind};
 use shunt_api::{FilterHook, PortFilter, SlowCause};
 use std::collections::BTreeSet;
 
@@ -16,17 +16,6 @@ pub struct TrackedCounts {
 
 fn cause(what: String, remedy: impl Into<String>) -> SlowCause {
     SlowCause { what, remedy: remedy.into() }
-}
-
-/// Names the kind of a device that is not Ethernet.
-fn not_ethernet(link: &Link) -> &'static str {
-    match link.kind.as_deref() {
-        Some("tun") => "a tun device",
-        Some("wireguard") => "a WireGuard device",
-        Some("ppp") => "a PPP device",
-        Some("ipip" | "gre" | "sit" | "ip6tnl" | "ip6gre" | "vti" | "vti6" | "xfrm") => "a tunnel",
-        _ => "not an Ethernet device",
-    }
 }
 
 impl Core {
@@ -46,7 +35,7 @@ impl Core {
             }
             causes.extend(view.filters.iter().map(|filter| self.filter_cause(&link.name, filter)));
         }
-        causes.extend(self.links_beside_ports().map(beside_cause));
+        causes.extend(self.links_beside_ports().map(|link| self.beside_cause(link)));
         causes
     }
 
@@ -156,30 +145,24 @@ impl Core {
             ),
         }
     }
-}
 
-fn beside_cause(link: &Link) -> SlowCause {
-    let name = &link.name;
-    if !link.ethernet {
-        return cause(
-            format!(
-                "{name} is {}, which cannot be a port: packets that enter or leave through it stay slow",
-                not_ethernet(link)
-            ),
-            "nothing to do: traffic between the ports can be fast",
-        );
-    }
-    cause(
-        format!("{name} is not a port: packets that enter or leave through it stay slow"),
-        match upper_kind(link) {
-            Some(_) => format!(
-                "if it forwards traffic, name the devices below it with --port; `ip link show master {name}`"
-            ),
-            None => {
-                format!("if it forwards traffic, make it a port: --port {name}, or `ports` in shunt.toml")
+    fn beside_cause(&self, link: &Link) -> SlowCause {
+        let name = &link.name;
+        let slow = format!("{name} is not a port: packets that enter or leave through it stay slow");
+        if upper_kind(link).is_some() {
+            let below = "if it forwards traffic, name the devices below it with --port; `ip link show master";
+            return cause(slow, format!("{below} {name}`"));
+        }
+        match self.unfit(link).filter(|_| link.layer != LinkLayer::Ethernet) {
+            Some(why) => {
+                cause(format!("{slow} ({why})"), "nothing to do: traffic between the ports can be fast")
             }
-        },
-    )
+            None => cause(
+                slow,
+                format!("if it forwards traffic, make it a port: --port {name}, or `ports` in shunt.toml"),
+            ),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -208,14 +191,16 @@ mod tests {
     #[test]
     fn a_router_that_tracks_nothing_says_so_first() {
         let mut state = router();
-        let tun = Link { ethernet: false, kind: Some("tun".to_owned()), ..link(5, "tun0") };
+        let kind = Some("vti".to_owned());
+        let vti = Link { layer: LinkLayer::Absent, kind, ..link(5, "vti0") };
         let address = Event::Address { ifindex: 5, addr: "10.8.0.1".parse().unwrap(), prefix: 24 };
-        state.extend([Event::Link(tun), address]);
+        state.extend([Event::Link(vti), address]);
         let (core, _) = started(Choice::default(), state);
         let causes = core.slow_causes(TrackedCounts { untracked: 9, learned: 0 });
         assert!(causes[0].what.starts_with("conntrack does not track"), "{causes:?}");
         assert!(causes[0].remedy.contains("ct state"), "{causes:?}");
-        assert!(causes[1].what.starts_with("tun0 is a tun device, which cannot be a port"), "{causes:?}");
+        assert!(causes[1].what.starts_with("vti0 is not a port"), "{causes:?}");
+        assert!(causes[1].what.contains("IPsec must see each packet"), "{causes:?}");
         assert_eq!(causes.len(), 2);
     }
 

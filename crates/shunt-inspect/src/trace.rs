@@ -29,7 +29,7 @@ use packet::Context;
 use programs::{ProgramError, Programs};
 use serde::{Deserialize, Serialize};
 use shunt_api::{Network, Proto, Selection};
-use shunt_bpf::attach::{self, Hook};
+use shunt_bpf::attach;
 use shunt_lab::Conditions;
 use std::{
     collections::BTreeMap,
@@ -53,8 +53,6 @@ const PERIOD: Duration = Duration::from_secs(1);
 const WINDOW_MIN: Duration = Duration::from_millis(10);
 /// How long packets that are traced are followed to their end before the programs are detached.
 const DRAIN: Duration = Duration::from_millis(50);
-/// The name of Shunt's tc program.
-const SHUNT_IN: &str = "shunt_in";
 
 /// What to trace.
 #[derive(Debug, Clone)]
@@ -386,8 +384,7 @@ fn devices() -> Result<BTreeMap<u32, String>, TraceError> {
 }
 
 fn context(programs: &Programs, ports: &[u32]) -> Context {
-    let is_fast =
-        |port: &&u32| attach::tcx_programs(**port, Hook::Ingress).iter().any(|name| name == SHUNT_IN);
+    let is_fast = |port: &&u32| attach::is_port(**port);
     Context {
         hooks: !programs.missing.contains_key("prerouting"),
         fast_ports: ports.iter().filter(is_fast).copied().collect(),

@@ -2,6 +2,7 @@
 
 mod digest;
 mod link;
+mod link_layer;
 mod neighbour;
 mod tc;
 

@@ -6,6 +6,7 @@
 mod borrowed;
 mod frame_socket;
 mod host;
+mod modem;
 mod netns;
 mod process;
 mod segment;

@@ -1,17 +1,20 @@
-//! A TAP device for tests: this process reads the frames that the kernel sends.
+//! A TAP or tun device for tests: this process reads what the kernel sends.
 
 use nix::libc;
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read, Write},
-    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd},
+        unix::fs::OpenOptionsExt,
+    },
 };
 
 /// From `linux/if_tun.h`.
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
 const TUNSETQUEUE: libc::Ioctl = 0x4004_54d9;
 
-/// A TAP device. Dropping it removes the device.
+/// A TAP device, or a tun device, whose packets have no Ethernet header. Dropping it removes the device.
 #[derive(Debug)]
 pub struct TapDevice {
     file: File,
@@ -23,10 +26,22 @@ impl TapDevice {
     /// # Errors
     /// If /dev/net/tun cannot be opened, or the kernel refuses the device.
     pub fn create(name: &str) -> io::Result<Self> {
+        Self::open(name, libc::IFF_TAP)
+    }
+
+    /// Creates a tun device in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// As for [`TapDevice::create`].
+    pub fn create_tun(name: &str) -> io::Result<Self> {
+        Self::open(name, libc::IFF_TUN)
+    }
+
+    fn open(name: &str, kind: i32) -> io::Result<Self> {
         let file =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
         let device = Self { file };
-        device.request(TUNSETIFF, name, libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE)?;
+        device.request(TUNSETIFF, name, kind | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE)?;
         Ok(device)
     }
 
@@ -52,7 +67,7 @@ impl TapDevice {
         if err == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The next frame that the kernel sent. None if there is none yet.
+    /// The next frame, or packet of a tun device, that the kernel sent. None if there is none yet.
     ///
     /// # Errors
     /// If the device cannot be read.
@@ -68,11 +83,17 @@ impl TapDevice {
         }
     }
 
-    /// Hands a frame to the kernel, as if it had been received.
+    /// Hands a frame, or a packet of a tun device, to the kernel, as if it had been received.
     ///
     /// # Errors
-    /// EIO if the device is down.
+    /// EIO if the device is down, EINVAL if a packet is neither IPv4 nor IPv6.
     pub fn receive(&self, frame: &[u8]) -> io::Result<()> {
         (&self.file).write(frame).map(drop)
+    }
+}
+
+impl AsFd for TapDevice {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }

@@ -127,19 +127,19 @@ impl FlowTableReader {
         let FlowRecord { key, entry, .. } = record;
         let (flow, clock) = (&entry.flow, self.clock);
         let (ifindex, tags) = key_ingress(key);
-        let header = &flow.l2[..encap::header_bytes(usize::from(flow.out_tags.min(2)))];
-        let out = Ethernet::parse(header).map(|(ethernet, _)| ethernet).unwrap_or_default();
+        let out = header_out(flow);
         let mut direction = Direction {
             dir: if flow.flags & abi::FLOW_REPLY != 0 { DirectionName::Reply } else { DirectionName::Orig },
             in_port: self.name(ifindex),
             in_vlans: vlan_ids(&tags),
             tuple: key_tuple(key),
             out_port: self.name(self.slots.get(&flow.out_slot).copied().unwrap_or(0)),
-            out_vlans: out.tags.iter().map(|tag| tag.vid).collect(),
+            out_vlans: out.iter().flat_map(|out| &out.tags).map(|tag| tag.vid).collect(),
             new: new_tuple(key, entry),
-            in_dmac: Mac(flow.in_dmac),
-            out_smac: out.source,
-            out_dmac: out.destination,
+            // No frame is sent to this MAC.
+            in_dmac: Some(Mac(flow.in_dmac)).filter(|mac| *mac != Mac::default()),
+            out_smac: out.as_ref().map(|out| out.source),
+            out_dmac: out.map(|out| out.destination),
             mark: flow.mark,
             priority: flow.priority,
             max_l3_bytes: u32::from(flow.max_l3_bytes),
@@ -190,6 +190,13 @@ impl FlowSource for FlowTableReader {
             }
         })))
     }
+}
+
+/// The Ethernet header that packets leave with; `None` if they leave without one.
+fn header_out(flow: &abi::Flow) -> Option<Ethernet> {
+    let tags = usize::from(flow.out_tags);
+    let header = flow.l2.get(..encap::header_bytes(tags))?;
+    Ethernet::parse(header).map(|(ethernet, _)| ethernet)
 }
 
 /// The protocol and the original direction of a flow's connection.

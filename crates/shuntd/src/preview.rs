@@ -22,7 +22,7 @@ use std::{
 };
 
 /// Names of Shunt's programs, as the kernel reports them.
-const OWN_PROGRAMS: [&str; 4] = ["shunt_in", "shunt_out", "shunt_xdp", "shunt_xdp_ext"];
+const OWN_PROGRAMS: [&str; 5] = ["shunt_in", "shunt_in_l3", "shunt_out", "shunt_xdp", "shunt_xdp_ext"];
 
 /// The answer of `--dry-run`: the ports and engines of a start with these options. Fails where a start would fail.
 pub(crate) async fn dry_run(instance: &Instance, config: &Config) -> Result<DryRun, Failure> {

@@ -6,11 +6,8 @@ use crate::{
     kernel_types,
 };
 use shunt_api::{ChecksumChoice, Config, EngineChoice, Failure, FailureCode, Instance};
-use shunt_bpf::{
-    Changes, DataPlane, LoadOptions, Size, TypesSource, abi,
-    attach::{self, Hook},
-};
-use shunt_core::{Action, Choice, Core, Event, EventSource, Link, no_device};
+use shunt_bpf::{Changes, DataPlane, LoadOptions, Size, TypesSource, abi, attach};
+use shunt_core::{Action, Choice, Core, Event, EventSource, Link, LinkLayer, no_device};
 use shunt_kernel::{Forwarding, Linux, NetlinkSubscription};
 use std::{path::Path, time::Instant};
 
@@ -249,7 +246,7 @@ pub(crate) fn port_obstacles(
     if core.ports().next().is_none() {
         found.push(failure(
             FailureCode::PortMissing,
-            "no port found: no Ethernet device in this network namespace has an address to forward from or is a member of a bridge; \
+            "no port found: no device that can be a port has an address to forward from or is a member of a bridge; \
              name ports with --port",
         ));
     }
@@ -267,7 +264,7 @@ fn port_obstacle(
     link: &Link,
 ) -> Result<Option<Failure>, Failure> {
     let name = &link.name;
-    let has_tcx = attach::tcx_programs(link.ifindex, Hook::Ingress).iter().any(|name| name == "shunt_in");
+    let has_tcx = attach::is_port(link.ifindex);
     let filters = kernel.own_filters(link.ifindex).map_err(internal)?;
     let own = filter_handle(instance);
     if has_tcx
@@ -281,7 +278,9 @@ fn port_obstacle(
             ),
         )));
     }
-    if config.engine != EngineChoice::Xdp {
+    // A device without layer 2 uses tc with every engine, but nobody may ask for XDP there.
+    let is_left_to_tc = link.layer != LinkLayer::Ethernet && config.ports.is_empty();
+    if config.engine != EngineChoice::Xdp || is_left_to_tc {
         return Ok(None);
     }
     if let Some(id) = link.xdp_prog {

@@ -2,8 +2,8 @@
 
 use shunt_api::{Engine, FailureCode};
 use shunt_testkit::{
-    CommandOutput, MemoryLimit, Shunt, Shuntd, Stage, Topology, daemon, port_engine, require_root, rulesets,
-    skip,
+    CommandOutput, MemoryLimit, Segment, Shunt, Shuntd, Stage, Topology, daemon, port_engine, require_root,
+    rulesets, skip,
 };
 use shunt_traffic::{BareRedirect, Sink};
 use std::{
@@ -81,6 +81,29 @@ fn devices_that_cannot_be_ports_are_refused() {
     lab.router().run("ip address add 192.168.1.1/24 dev r0; ip address add 198.18.0.1/24 dev r1");
     lab.pin_neighbours();
     stage.pass(&packet);
+}
+
+/// With an Ethernet header missing, no engine but tc can serve a device. Only who names it is told so.
+#[test]
+fn a_device_without_an_ethernet_header_uses_tc_and_cannot_be_given_to_xdp() {
+    if !require_root() {
+        return;
+    }
+    let lab = Topology::new(&[Segment::LAN, Segment::WAN.without_l2()]);
+    up_refuses(
+        &lab,
+        "--port r0 --port r1 --engine xdp",
+        FailureCode::NoNativeXdp,
+        &["r1", "no Ethernet header", "--engine tc"],
+    );
+    for engine in ["auto", "xdp", "external"] {
+        let shuntd = Shuntd::on(lab.router()).engine(engine).start();
+        let status = shuntd.status();
+        let port = status.ports.iter().find(|port| port.name == "r1").unwrap();
+        assert_eq!(port.engine, Engine::Tc, "{engine}: {status:#?}");
+        assert!(port.engine_reason.contains("no Ethernet header"), "{engine}: {port:#?}");
+        shuntd.stop();
+    }
 }
 
 #[test]

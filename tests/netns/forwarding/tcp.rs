@@ -71,9 +71,10 @@ impl Call {
     }
 }
 
-/// Echoes eight megabytes and asserts that they are equal, and that nearly all were fast.
+/// Echoes eight megabytes and asserts that they are equal, and that nearly all were fast. Returns the bytes that were
+/// fast and slow.
 #[track_caller]
-fn arrives(lab: &Topology, shuntd: &Shuntd, server: SocketAddr) {
+pub(crate) fn arrives(lab: &Topology, shuntd: &Shuntd, server: SocketAddr) -> [u64; 2] {
     let _echo = TcpEcho::start(&lab.wan().ns, server);
     let mut call = Call::open(lab, server);
     call.be_fast(shuntd);
@@ -82,6 +83,7 @@ fn arrives(lab: &Topology, shuntd: &Shuntd, server: SocketAddr) {
     let status = shuntd.status();
     let (fast, slow) = (status.bytes.fast - before.fast, status.bytes.slow - before.slow);
     assert!(fast > 15 * MEGABYTE as u64, "fast: {fast}, slow: {slow}: {status:#?}");
+    [fast, slow]
 }
 
 #[track_caller]

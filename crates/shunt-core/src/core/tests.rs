@@ -8,7 +8,7 @@ mod programs;
 mod qdiscs;
 
 use super::*;
-use crate::{Bridged, Connection, EventSource, Link, PortSetting, Program, Qdisc, SurveyCounts};
+use crate::{Bridged, Connection, EventSource, Link, LinkLayer, PortSetting, Program, Qdisc, SurveyCounts};
 use shunt_api::{Engine, EngineChoice, FilterHook, PortFilter};
 use shunt_wire::Mac;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ pub(crate) fn link(ifindex: u32, name: &str) -> Link {
         name: name.to_owned(),
         kind: None,
         bus: Some("pci".to_owned()),
-        ethernet: true,
+        layer: LinkLayer::Ethernet,
         up: true,
         carrier: true,
         mtu: 1500,

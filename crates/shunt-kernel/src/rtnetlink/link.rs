@@ -1,6 +1,6 @@
 //! Link messages.
 
-use super::digest::digest;
+use super::{digest::digest, link_layer::link_layer};
 use crate::netlink_message::{AF_BRIDGE, AF_UNSPEC, Attrs, u16_at, u32_at};
 use shunt_core::{Bridge, BridgeCalls, Event, Link};
 use shunt_wire::Mac;
@@ -35,9 +35,7 @@ const IFLA_BR_MULTI_BOOLOPT: u16 = 46;
 /// A tick of USER_HZ, the unit of a bridge's times.
 const TICK: Duration = Duration::from_millis(10);
 
-const ARPHRD_ETHER: u16 = 1;
 const IFF_UP: u32 = 1;
-const IFF_LOOPBACK: u32 = 1 << 3;
 const IFF_LOWER_UP: u32 = 1 << 16;
 const IF_OPER_UNKNOWN: u8 = 0;
 const IF_OPER_UP: u8 = 6;
@@ -77,7 +75,7 @@ fn link(payload: &[u8]) -> Option<Link> {
         ifindex: u32_at(payload, 4)?,
         name: attrs.text(IFLA_IFNAME)?,
         bus: attrs.text(IFLA_PARENT_DEV_BUS_NAME),
-        ethernet: u16_at(payload, 2)? == ARPHRD_ETHER && flags & IFF_LOOPBACK == 0,
+        layer: link_layer(u16_at(payload, 2)?, flags, kind.as_deref(), link_info(attrs)),
         up: flags & IFF_UP != 0,
         carrier: flags & IFF_LOWER_UP != 0 && matches!(operstate, IF_OPER_UP | IF_OPER_UNKNOWN),
         // Wireless drivers report scans and associations as an RTM_NEWLINK with a name but without an MTU; such a
@@ -94,7 +92,7 @@ fn link(payload: &[u8]) -> Option<Link> {
 }
 
 fn bridge(attrs: Attrs) -> Bridge {
-    let data = attrs.nested(IFLA_LINKINFO).nested(IFLA_INFO_DATA);
+    let data = link_info(attrs);
     let time = |kind| TICK * data.u32(kind).unwrap_or(0);
     let is_on = |kind| data.u8(kind).is_some_and(|on| on != 0);
     let mut ageing = time(IFLA_BR_AGEING_TIME);
@@ -110,6 +108,11 @@ fn bridge(attrs: Attrs) -> Bridge {
         calls: BridgeCalls { v4: is_on(IFLA_BR_NF_CALL_IPTABLES), v6: is_on(IFLA_BR_NF_CALL_IP6TABLES) },
         promiscuous: attrs.u32(IFLA_PROMISCUITY).is_some_and(|count| count != 0),
     }
+}
+
+/// The settings of the device's kind.
+fn link_info(attrs: Attrs) -> Attrs {
+    attrs.nested(IFLA_LINKINFO).nested(IFLA_INFO_DATA)
 }
 
 fn kind(attrs: Attrs) -> Option<String> {

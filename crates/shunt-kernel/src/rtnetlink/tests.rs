@@ -12,7 +12,7 @@ use netlink_packet_route::{
     rule::RuleMessage,
     tc::{TcAttribute, TcHandle, TcMessage},
 };
-use shunt_core::{Link, Qdisc};
+use shunt_core::{Link, LinkLayer, Qdisc};
 use shunt_wire::Mac;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -73,7 +73,7 @@ fn a_vlan_device_reports_its_lower_device_and_its_bridge() {
         name: "e7".to_owned(),
         kind: Some("vlan".to_owned()),
         bus: None,
-        ethernet: true,
+        layer: LinkLayer::Ethernet,
         up: true,
         carrier: true,
         mtu: 1500,
@@ -114,7 +114,7 @@ fn carrier_needs_the_lower_layer_and_an_operstate_that_passes_packets() {
 fn a_loopback_is_not_ethernet_even_if_it_says_so() {
     let mut message = link_message(InfoKind::Dummy, vec![]);
     message.header.flags |= LinkFlags::Loopback;
-    assert!(!link(message).ethernet);
+    assert_eq!(link(message).layer, LinkLayer::Other);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Dumps of the present state, and answers to single requests.
 
 use crate::{listener::Listener, netns::NetNs, netns::sh};
-use shunt_core::{Bridge, BridgeCalls, Event, Link};
+use shunt_core::{Bridge, BridgeCalls, Event, Link, LinkLayer};
 use shunt_kernel::{Error, Forwarding, Linux, XdpSupport};
 use std::{net::UdpSocket, path::Path, process::Command, time::Duration};
 
@@ -33,7 +33,7 @@ fn a_dump_has_everything_that_events_have_reported() {
         let u32_filter = |egress| Event::Filter { ifindex: v1, egress, kind: Some("u32".to_owned()) };
         let has = |is_expected: &dyn Fn(&Event) -> bool| events.iter().any(is_expected);
         assert_eq!(link(&events, "v0").master, Some(link(&events, "br0").ifindex));
-        assert!(!link(&events, "lo").ethernet);
+        assert_eq!(link(&events, "lo").layer, LinkLayer::Other);
         assert!(has(&|e| *e == Event::Address { ifindex: v1, addr: [192, 0, 2, 1].into(), prefix: 24 }));
         assert!(has(&|e| matches!(e, Event::Neighbour { ifindex, mac: Some(_), addr }
             if *ifindex == v1 && addr.to_string() == "192.0.2.7")));

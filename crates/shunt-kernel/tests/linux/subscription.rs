@@ -1,7 +1,7 @@
 //! The events of changes in the kernel.
 
 use crate::{listener::Listener, netns::sh};
-use shunt_core::{Event, EventSource, Qdisc, Scope};
+use shunt_core::{Event, EventSource, LinkLayer, Qdisc, Scope};
 use shunt_wire::Mac;
 use std::net::IpAddr;
 
@@ -30,7 +30,7 @@ fn a_veth_is_reported_from_creation_to_deletion() {
         sh("ip link add v0 mtu 1400 address 02:00:00:00:00:01 type veth peer name v1");
         let v0 = listener.wait_for_link(|link| link.name == "v0");
         assert_eq!((v0.kind.as_deref(), v0.mtu, v0.mac), (Some("veth"), 1400, mac("02:00:00:00:00:01")));
-        assert!(v0.ethernet && !v0.up && !v0.carrier);
+        assert!(v0.layer == LinkLayer::Ethernet && !v0.up && !v0.carrier);
         assert_eq!((v0.lower, v0.master, v0.xdp_prog), (None, None, None));
         sh("ip link set v0 up; ip link set v1 up");
         listener.wait_for_link(|link| link.ifindex == v0.ifindex && link.up && link.carrier);

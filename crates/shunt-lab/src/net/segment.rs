@@ -23,6 +23,8 @@ pub struct Segment {
     /// Whether the host has VLAN devices, too, so that its programs send tagged frames; the last one has the host's
     /// addresses.
     pub tagged_host: bool,
+    /// Whether the port is a tun device, whose packets have no Ethernet header. The host does not notice.
+    pub no_l2: bool,
     /// Number of the subnet; part of the MAC addresses and of the IPv6 prefix.
     pub subnet: u8,
     /// Last byte of the host's addresses. The router has 1.
@@ -42,6 +44,7 @@ impl Segment {
         bridge_on_top: false,
         access: false,
         tagged_host: false,
+        no_l2: false,
         subnet: 1,
         host: 2,
         v4: [192, 168, 1],
@@ -73,6 +76,12 @@ impl Segment {
     #[must_use]
     pub const fn tagged(self, vlans: &'static [Tag]) -> Self {
         Self { vlans, ..self }
+    }
+
+    /// The same segment with a tun device as its port.
+    #[must_use]
+    pub const fn without_l2(self) -> Self {
+        Self { no_l2: true, ..self }
     }
 
     /// The same segment with VLAN devices at the host, too.

@@ -17,7 +17,7 @@ use shunt_wire::{Packet, Tag, encap};
 use std::{
     cell::RefCell,
     io::{self, IoSliceMut},
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -68,6 +68,12 @@ pub struct Frame {
     pub verified: bool,
     /// Whether its destination is another host's address: the NIC passed it on, and the stack ignores it.
     pub for_other: bool,
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 impl Frame {

@@ -2,6 +2,7 @@
 
 use super::{
     NetNs, Tap,
+    modem::Modem,
     netns::{ip, ip_batch},
     segment::Segment,
     wait_for,
@@ -22,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A host of a topology.
 #[derive(Debug)]
 pub struct Host {
+    /// The wire to a port without layer 2. Dropped first: its thread uses the namespaces.
+    modem: Option<Modem>,
     /// The host's namespace.
     pub ns: NetNs,
     /// The host's interface.
@@ -199,6 +202,9 @@ impl Topology {
         for host in &self.hosts {
             let gateway = [host.gateway_v4.into(), host.gateway_v6.into()];
             ip_batch(&host.ns, &gateway.map(|ip| entry(ip, host.gateway_mac, &host.device)))?;
+            if host.modem.is_some() {
+                continue;
+            }
             router.extend([host.v4.into(), host.v6.into()].map(|ip| entry(ip, host.mac, &host.gateway)));
         }
         ip_batch(&self.router, &router)
@@ -226,7 +232,7 @@ impl Topology {
     #[track_caller]
     pub fn offloads(&self, on: bool) {
         let state = if on { "on" } else { "off" };
-        for host in &self.hosts {
+        for host in self.hosts.iter().filter(|host| host.modem.is_none()) {
             host.ns.run(&format!("ethtool -K {} tx {state} tso {state} gso {state}", host.nic));
             self.router
                 .run(&format!("ethtool -K {} tx {state} tso {state} gso {state} gro {state}", host.port));
@@ -287,8 +293,12 @@ impl Host {
             gateway_v6: segment.v6(1),
             gateway: segment.gateway(),
             device: segment.host_devices().pop().unwrap_or_default(),
+            modem: None,
             ns,
         };
+        if segment.no_l2 {
+            return host.behind_modem(router);
+        }
         ip(&format!(
             "link add name {nic} address {} netns {} type veth peer name {port} address {} netns {}",
             host.mac,
@@ -335,6 +345,18 @@ impl Host {
         host.ns.try_run(&format!("ethtool -K {nic} gro on"))?;
         router.try_run(&format!("ethtool -K {port} gro on"))?;
         Ok(host)
+    }
+
+    /// Connects a host to a port of the router that is a tun device. Nobody answers the host's ARP, so it knows the
+    /// router's MAC.
+    fn behind_modem(mut self, router: &NetNs) -> io::Result<Self> {
+        let Self { nic, port, mac, gateway_mac, .. } = self;
+        self.modem = Some(Modem::connect(router, port, &self.ns, nic, mac, gateway_mac)?);
+        let gateway = [IpAddr::from(self.gateway_v4), self.gateway_v6.into()];
+        let entry = |ip| format!("neigh replace {ip} lladdr {gateway_mac} dev {nic} nud permanent");
+        ip_batch(&self.ns, &[vec![format!("link set {nic} up")], gateway.map(entry).to_vec()].concat())?;
+        ip_batch(router, &[format!("link set {port} up")])?;
+        Ok(self)
     }
 
     fn address(&self) -> io::Result<()> {

@@ -326,6 +326,7 @@ fn flags(setting: PortSetting) -> u16 {
         (untracked6, abi::PORT_UNTRACKED6),
         (setting.floods_unseen, abi::PORT_FLOODS_UNSEEN),
         (setting.paced, abi::PORT_PACED),
+        (setting.no_l2, abi::PORT_NO_L2),
     ];
     flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag)
 }

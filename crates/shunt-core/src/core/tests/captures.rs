@@ -12,6 +12,7 @@ fn a_capture_moves_the_epoch_after_the_setting_of_its_port() {
     let setting = |captured| PortSetting {
         ifindex: 2,
         engine: Engine::Xdp,
+        no_l2: false,
         xdp_in: true,
         xdp_external: false,
         xdp_tags: false,

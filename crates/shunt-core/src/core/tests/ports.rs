@@ -30,7 +30,7 @@ fn an_upper_device_is_not_a_port_even_if_it_takes_the_name_of_one() {
     let (mut core, now) = started(choice, router());
     let vlan = |name: &str| Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, name) };
     let bridge = |name: &str| Link { kind: Some("bridge".to_owned()), ..link(7, name) };
-    for upper in [vlan("lan"), bridge("lan"), Link { ethernet: false, ..link(8, "lan") }] {
+    for upper in [vlan("lan"), bridge("lan"), Link { layer: LinkLayer::Other, ..link(8, "lan") }] {
         core.handle(now, Event::Link(upper));
         assert_eq!(core.ports().count(), 1);
     }
@@ -40,6 +40,76 @@ fn an_upper_device_is_not_a_port_even_if_it_takes_the_name_of_one() {
     assert_eq!(why(vlan("lan")), "a VLAN device cannot be a port; name the devices below it: --port r0");
     assert_eq!(why(bridge("lan")), "a bridge cannot be a port; name the devices below it: --port lan");
     assert_eq!(core.unfit(&link(9, "lan")), None);
+}
+
+/// A device without an Ethernet header.
+fn without_ethernet(ifindex: u32, name: &str, kind: &str) -> Link {
+    let kind = Some(kind.to_owned());
+    Link { layer: LinkLayer::Absent, kind, bus: None, ..link(ifindex, name) }
+}
+
+#[test]
+fn tunnels_with_an_address_are_ports_of_the_engine_tc() {
+    let mut state = router();
+    for (ifindex, kind) in [(3, "wireguard"), (4, "tun"), (5, "ppp"), (6, "gre"), (7, "sit")] {
+        state.push(Event::Link(without_ethernet(ifindex, kind, kind)));
+        state.push(address(ifindex, "10.8.0.1"));
+    }
+    state.push(Event::Link(without_ethernet(8, "idle", "wireguard")));
+    for engine in [EngineChoice::Auto, EngineChoice::Xdp, EngineChoice::External] {
+        let (core, _) = started(Choice { engine, ..Choice::default() }, state.clone());
+        let ports: Vec<_> = core.ports().filter(|(_, view)| view.setting.no_l2).collect();
+        let names: Vec<_> = ports.iter().map(|(link, _)| link.name.as_str()).collect();
+        assert_eq!(names, ["wireguard", "tun", "ppp", "gre", "sit"]);
+        for (link, PortView { setting, reason, .. }) in ports {
+            assert_eq!((setting.engine, setting.xdp_in), (Engine::Tc, false), "{link:?}");
+            assert!(reason.contains("no Ethernet header"), "{reason}");
+            assert!(core.lacks_xdp(link).is_some());
+        }
+    }
+}
+
+#[test]
+fn tunnels_that_linux_treats_by_route_or_policy_are_no_ports() {
+    let (core, _) = started(Choice::default(), router());
+    let why = |link: &Link| core.unfit(link).unwrap();
+    for kind in ["xfrm", "vti", "vti6"] {
+        assert!(why(&without_ethernet(8, "t0", kind)).contains("IPsec must see each packet"), "{kind}");
+    }
+    let of_many = Link { layer: LinkLayer::AbsentWithoutRemote, ..without_ethernet(8, "t0", "gre") };
+    assert!(why(&of_many).contains("`remote`"), "{}", why(&of_many));
+    assert_eq!(why(&without_ethernet(8, "t0", "netkit")), "not an Ethernet device");
+    assert_eq!(core.unfit(&without_ethernet(8, "t0", "ip6tnl")), None);
+}
+
+/// The packets of a tunnel are not those of the port that carries it.
+#[test]
+fn a_qdisc_or_a_capture_on_a_tunnel_does_not_concern_the_port_below() {
+    let mut state = router();
+    let tunnel = Link { lower: Some(2), ..without_ethernet(3, "t0", "gre") };
+    state.extend([Event::Link(tunnel), address(3, "10.8.0.1"), Event::Qdisc(qdisc(3, "htb", 0x1_0000))]);
+    let (mut core, now) = started(Choice::default(), state);
+    core.handle(now, Event::Captures([3].into()));
+    let settings: Vec<_> = core.ports().map(|(_, view)| view.setting).collect();
+    assert_eq!(settings.iter().map(|port| port.captured).collect::<Vec<_>>(), [false, false, true]);
+    assert!(settings.iter().all(|port| !port.filtered_out), "{settings:?}");
+}
+
+/// Another program sees the packets of a device whose link type has changed.
+#[test]
+fn a_device_whose_link_type_changes_is_attached_again() {
+    let mut state = router();
+    let ethernet = Link { kind: Some("tun".to_owned()), bus: None, ..link(3, "tun0") };
+    state.extend([Event::Link(ethernet.clone()), address(3, "10.8.0.1")]);
+    let (mut core, now) = started(Choice::default(), state);
+    let actions = changes(&mut core, now, Event::Link(Link { layer: LinkLayer::Absent, ..ethernet }));
+    let of_port: Vec<_> =
+        actions.iter().filter(|action| matches!(action, Action::Attach(_) | Action::Detach { .. })).collect();
+    assert!(
+        matches!(of_port[..], [Action::Detach { ifindex: 3 }, Action::Attach(new)] if new.no_l2),
+        "{actions:?}"
+    );
+    assert!(actions.contains(&Action::MoveEpoch(Cause::Link)), "{actions:?}");
 }
 
 #[test]

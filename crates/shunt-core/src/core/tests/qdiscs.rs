@@ -10,6 +10,7 @@ fn a_shaping_qdisc_moves_its_port_to_tc_and_back() {
     let setting = |engine| PortSetting {
         ifindex: 2,
         engine,
+        no_l2: false,
         xdp_in: true,
         xdp_external: false,
         xdp_tags: false,

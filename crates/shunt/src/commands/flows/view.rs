@@ -2,6 +2,7 @@
 
 use crate::render::{Format, Text, columns::align, style, units};
 use shunt_api::{Connection, Direction, DirectionName, Engine, FlowState, Tuple};
+use shunt_wire::Mac;
 
 impl Text for Vec<Connection> {
     fn text(&self, format: Format) -> String {
@@ -24,10 +25,10 @@ pub(crate) fn describe(connection: &Connection, verbose: bool) -> String {
             text += &format!("  {name:<5}  {}\n", action(flow));
             text += &format!("         {}\n", Counters::from_direction(flow).describe());
             if verbose {
-                let Direction { in_dmac, out_smac, max_l3_bytes, .. } = flow;
-                text += &format!(
-                    "         arrives at {in_dmac}, leaves from {out_smac}, at most {max_l3_bytes} bytes\n"
-                );
+                let mac = |mac: Option<Mac>| mac.map_or_else(|| "no MAC".to_owned(), |mac| mac.to_string());
+                let (to, from) = (mac(flow.in_dmac), mac(flow.out_smac));
+                let most = flow.max_l3_bytes;
+                text += &format!("         arrives at {to}, leaves from {from}, at most {most} bytes\n");
             }
         }
     }
@@ -111,7 +112,9 @@ fn action(flow: &Direction) -> String {
     if new.destination() != tuple.destination() {
         text += &format!(" dnat {}", new.destination());
     }
-    text += &format!(" via {}", flow.out_dmac);
+    if let Some(mac) = flow.out_dmac {
+        text += &format!(" via {mac}");
+    }
     if flow.mark != 0 {
         text += &format!(" mark {:#x}", flow.mark);
     }

@@ -1,0 +1,96 @@
+//! The header that a device's packets have before their IP header.
+
+use crate::netlink_message::Attrs;
+use shunt_core::LinkLayer;
+use std::net::IpAddr;
+
+const IFF_LOOPBACK: u32 = 1 << 3;
+
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_PPP: u16 = 512;
+const ARPHRD_RAWIP: u16 = 519;
+const ARPHRD_TUNNEL: u16 = 768;
+const ARPHRD_TUNNEL6: u16 = 769;
+const ARPHRD_SIT: u16 = 776;
+const ARPHRD_IPGRE: u16 = 778;
+const ARPHRD_IP6GRE: u16 = 823;
+const ARPHRD_NONE: u16 = 0xfffe;
+
+const IFLA_IPTUN_REMOTE: u16 = 3;
+const IFLA_IPTUN_COLLECT_METADATA: u16 = 19;
+const IFLA_GRE_REMOTE: u16 = 7;
+const IFLA_GRE_COLLECT_METADATA: u16 = 18;
+
+/// From the ARPHRD_* and IFF_* numbers of a device, and the settings of its kind.
+pub(super) fn link_layer(arphrd: u16, flags: u32, kind: Option<&str>, data: Attrs) -> LinkLayer {
+    let (remote, collect_metadata) = match arphrd {
+        _ if flags & IFF_LOOPBACK != 0 => return LinkLayer::Other,
+        ARPHRD_ETHER => return LinkLayer::Ethernet,
+        ARPHRD_PPP | ARPHRD_RAWIP | ARPHRD_NONE => return LinkLayer::Absent,
+        ARPHRD_TUNNEL | ARPHRD_TUNNEL6 | ARPHRD_SIT => (IFLA_IPTUN_REMOTE, IFLA_IPTUN_COLLECT_METADATA),
+        ARPHRD_IPGRE | ARPHRD_IP6GRE => (IFLA_GRE_REMOTE, IFLA_GRE_COLLECT_METADATA),
+        _ => return LinkLayer::Other,
+    };
+    // Their drivers have other settings, and IPsec finds the remote end.
+    if matches!(kind, Some("vti" | "vti6")) {
+        return LinkLayer::Absent;
+    }
+    let has_remote = data.addr(remote).is_some_and(is_one_host);
+    if has_remote && !data.has(collect_metadata) { LinkLayer::Absent } else { LinkLayer::AbsentWithoutRemote }
+}
+
+fn is_one_host(remote: IpAddr) -> bool {
+    !remote.is_unspecified() && !remote.is_multicast()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink_message::Batch;
+
+    /// The layer of a device with these settings.
+    fn layer(arphrd: u16, kind: &str, settings: &[(u16, &[u8])]) -> LinkLayer {
+        let mut batch = Batch::default();
+        batch.message(0, 0, 0, &[]);
+        for (number, value) in settings {
+            batch.put(*number, value);
+        }
+        const HEADER: usize = 16;
+        link_layer(arphrd, 0, Some(kind), Attrs::new(&batch.bytes()[HEADER..]))
+    }
+
+    #[test]
+    fn devices_that_carry_ip_alone_have_no_layer_2() {
+        for (arphrd, kind) in [(ARPHRD_NONE, "wireguard"), (ARPHRD_NONE, "tun"), (ARPHRD_PPP, "ppp")] {
+            assert_eq!(layer(arphrd, kind, &[]), LinkLayer::Absent, "{kind}");
+        }
+        assert_eq!(layer(ARPHRD_RAWIP, "rmnet", &[]), LinkLayer::Absent);
+        assert_eq!(layer(ARPHRD_ETHER, "tun", &[]), LinkLayer::Ethernet, "a TAP device");
+        const ARPHRD_CAN: u16 = 280;
+        assert_eq!(layer(ARPHRD_CAN, "vcan", &[]), LinkLayer::Other);
+        let loopback = link_layer(ARPHRD_NONE, IFF_LOOPBACK, None, Attrs::new(&[]));
+        assert_eq!(loopback, LinkLayer::Other);
+    }
+
+    #[test]
+    fn a_tunnel_needs_the_address_of_one_host_as_its_remote_end() {
+        let (host, group, none) = ([192, 0, 2, 1], [239, 0, 0, 1], [0; 4]);
+        let host6 = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        let ipip = |settings: &[(u16, &[u8])]| layer(ARPHRD_TUNNEL, "ipip", settings);
+        let gre = |settings: &[(u16, &[u8])]| layer(ARPHRD_IPGRE, "gre", settings);
+        assert_eq!(ipip(&[(IFLA_IPTUN_REMOTE, &host)]), LinkLayer::Absent);
+        assert_eq!(gre(&[(IFLA_GRE_REMOTE, &host)]), LinkLayer::Absent);
+        assert_eq!(layer(ARPHRD_SIT, "sit", &[(IFLA_IPTUN_REMOTE, &host)]), LinkLayer::Absent);
+        assert_eq!(layer(ARPHRD_TUNNEL6, "ip6tnl", &[(IFLA_IPTUN_REMOTE, &host6)]), LinkLayer::Absent);
+        for unfit in [
+            ipip(&[]),
+            ipip(&[(IFLA_IPTUN_REMOTE, &none)]),
+            ipip(&[(IFLA_IPTUN_REMOTE, &host), (IFLA_IPTUN_COLLECT_METADATA, &[])]),
+            gre(&[(IFLA_GRE_REMOTE, &group)]),
+            gre(&[(IFLA_GRE_REMOTE, &host), (IFLA_GRE_COLLECT_METADATA, &[])]),
+        ] {
+            assert_eq!(unfit, LinkLayer::AbsentWithoutRemote);
+        }
+        assert_eq!(layer(ARPHRD_TUNNEL, "vti", &[]), LinkLayer::Absent);
+    }
+}
