@@ -163,7 +163,6 @@ pub(super) fn is_of_check(frame: &[u8]) -> bool {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_false(value: &bool) -> bool {
     !value
 }
