@@ -52,7 +52,7 @@ fn unfit_without_ethernet(link: &Link) -> Option<String> {
             LinkLayer::Absent,
             None
             | Some(
-                "tun" | "wireguard" | "ppp" | "ipip" | "gre" | "sit" | "ip6tnl" | "ip6gre" | "wwan" | "rmnet",
+                "tun" | "wireguard" | "ipip" | "gre" | "sit" | "ip6tnl" | "ip6gre",
             ),
         ) => None,
         (LinkLayer::AbsentWithoutRemote, _) => Some(

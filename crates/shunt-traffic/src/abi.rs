@@ -227,7 +227,8 @@ impl TrafficState {
     pub fn is_too_slow(&self) -> bool {
         let elapsed_ns = self.last_ns.saturating_sub(self.start_ns) as f64;
         let slow = self.unsent.saturating_sub(self.held_unsent) as f64;
-        (self.idle_ns as f64) < elapsed_ns * IDLE_LEAST && slow > (self.sent + self.unsent) as f64 * SLOW_LEAST
+        (self.idle_ns as f64) < elapsed_ns * IDLE_LEAST
+            && slow > (self.sent + self.unsent) as f64 * SLOW_LEAST
     }
 }
 

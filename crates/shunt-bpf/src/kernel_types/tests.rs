@@ -82,3 +82,34 @@ fn a_type_that_no_file_has_is_named() {
     // What one file lacks is taken from the next one.
     assert!(reduce(&[file.0.clone(), kernel[0].clone()], &other).is_ok());
 }
+
+/// After a change of the declarations, `cargo xtask btf` makes the files again.
+#[test]
+fn the_files_of_the_packages_have_all_that_programs_read() {
+    use libbpf_rs::btf::types::Struct;
+    let Some(kernel) = of_kernel() else { return };
+    let own = reduce(&kernel, &"00112233445566778899aabbccddeeff00112233".parse().unwrap()).unwrap();
+    let own = Temporary::new("own", &own);
+    let members = |btf: &Btf<'_>, name: &str| -> Vec<String> {
+        let found = btf.type_by_kind::<Struct<'_>>().find(|s| s.name().is_some_and(|n| n == name)).unwrap();
+        let names = (0..found.len()).filter_map(|nth| found.get(nth)?.name?.to_str().map(str::to_owned));
+        names.collect()
+    };
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/btf");
+    let files: Vec<PathBuf> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let files = files.into_iter().filter(|path| path.extension().is_some_and(|ending| ending == "btf"));
+    let own = parse(&own.0).unwrap();
+    let mut seen = 0;
+    for file in files {
+        let shipped = parse(&file).unwrap();
+        for name in ["sk_buff", "skb_shared_info", "nf_conn"] {
+            let has = members(&shipped, name);
+            let mut lacks = members(&own, name);
+            lacks.retain(|member| !has.contains(member));
+            assert!(lacks.is_empty(), "{}: {name} lacks {lacks:?}", file.display());
+        }
+        assert!(named_in(&shipped).is_some_and(|id| file.ends_with(id.file_name())), "{}", file.display());
+        seen += 1;
+    }
+    assert!(seen > 0);
+}
