@@ -1,9 +1,6 @@
 //! Where the layout of the kernel's structures is known from, and the option that makes files of it.
 
-use crate::{
-    failures::{failure, internal},
-    start::pretends_missing,
-};
+use crate::failures::{failure, internal};
 use shunt_api::{Config, Failure, FailureCode};
 use shunt_bpf::{
     TypesSource,
@@ -62,4 +59,9 @@ pub(crate) fn reduce(files: &[PathBuf], build_id: Option<&str>) -> Result<(), Fa
     let name = build_id.file_name();
     fs::write(&name, types).map_err(|why| failure(FailureCode::Internal, format!("{name}: {why}")))?;
     writeln!(io::stdout().lock(), "{name}").map_err(internal)
+}
+
+/// Whether SHUNT_PRETEND_MISSING lists a kernel feature: tests use it to walk the fallback on a newer kernel.
+pub(crate) fn pretends_missing(feature: &str) -> bool {
+    std::env::var("SHUNT_PRETEND_MISSING").is_ok_and(|list| list.split(',').any(|name| name == feature))
 }

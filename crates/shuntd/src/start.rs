@@ -3,7 +3,7 @@
 use crate::{
     control,
     failures::{failure, internal, load_failure},
-    kernel_types,
+    kernel_types::{self, pretends_missing},
 };
 use shunt_api::{ChecksumChoice, Config, EngineChoice, Failure, FailureCode, Instance};
 use shunt_bpf::{Changes, DataPlane, LoadOptions, Size, TypesSource, abi, attach};
@@ -300,9 +300,4 @@ fn port_obstacle(
 /// Whether the kernel has TCX. Attaches nothing.
 pub(crate) fn has_tcx() -> bool {
     attach::has_tcx() && !pretends_missing("tcx")
-}
-
-/// Whether SHUNT_PRETEND_MISSING lists a kernel feature: tests use it to walk the fallback on a newer kernel.
-pub(crate) fn pretends_missing(feature: &str) -> bool {
-    std::env::var("SHUNT_PRETEND_MISSING").is_ok_and(|list| list.split(',').any(|name| name == feature))
 }

@@ -1,10 +1,7 @@
 //! Attaches the data plane to ports, changes what it does there, and detaches it.
 
 use super::{Daemon, blocking::BlockingThread};
-use crate::{
-    failures::attach_failure,
-    start::{self, pretends_missing},
-};
+use crate::{failures::attach_failure, kernel_types::pretends_missing, start};
 use shunt_api::{Engine, EngineChoice};
 use shunt_bpf::{AttachedTc, LeavingPort, TcPrograms, XdpChange, XdpProgram, abi, attach::AttachMode};
 use shunt_core::{Action, Bridged, Cause, Event, PortSetting, SurveyCounts};
