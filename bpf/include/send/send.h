@@ -9,7 +9,7 @@
 /* How the L2 header of a packet may be, before and after its action; always a constant. */
 enum shunt_form {
 	SHUNT_UNTAGGED, /* without a tag; the packet gets at most one */
-	SHUNT_TAGGED, /* with tags, of which one is beside the frame */
+	SHUNT_TAGGED, /* with tags, one of them next to the frame */
 	SHUNT_ANY_FORM, /* of any kind, or absent on one side or both */
 };
 

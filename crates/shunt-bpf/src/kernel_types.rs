@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Directories with such files, each of which is named after its build ID.
+/// Directories with such files. A file is named after its build ID.
 pub const DIRECTORIES: [&str; 3] = ["/etc/shunt/btf", "/usr/local/share/shunt/btf", "/usr/share/shunt/btf"];
 /// Before the build ID, in the name of a type that has no other purpose.
 const MARK: &str = "shunt_build_id_";

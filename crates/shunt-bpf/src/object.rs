@@ -31,7 +31,7 @@ pub(crate) struct CompiledObject {
 pub(crate) const TC_FORWARD: CompiledObject = object!("tc_forward");
 /// For kernels without BTF: the program cannot read `skb->ip_summed`.
 pub(crate) const TC_FORWARD_WITHOUT_BTF: CompiledObject = object!("tc_forward_without_btf");
-/// For kernels without BTF of which there is a file of types: they have no functions that programs may call.
+/// For kernels without BTF, with a file of their types: they have no functions that programs may call.
 pub(crate) const TC_FORWARD_WITHOUT_KFUNCS: CompiledObject = object!("tc_forward_without_kfuncs");
 pub(crate) const TC_WATCH: CompiledObject = object!("tc_watch");
 pub(crate) const TC_WATCH_WITHOUT_KFUNCS: CompiledObject = object!("tc_watch_without_kfuncs");

@@ -7,7 +7,7 @@ const NOTES: &str = "/sys/kernel/notes";
 /// NT_GNU_BUILD_ID of elf.h.
 const GNU_BUILD_ID: u32 = 3;
 
-/// A build ID.
+/// A build ID, as bytes; written in hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildId(Vec<u8>);
 
