@@ -33,8 +33,9 @@ pub struct Config {
     pub ports: Vec<String>,
     /// Whether flows are learned. If false, only static flows are forwarded, and conntrack is not needed.
     pub learn: bool,
-    /// The path of a file with the types of the running kernel, which `shuntd --reduce-btf` makes; if empty, the kernel's
-    /// own BTF, or the file in /etc/shunt/btf or /usr/share/shunt/btf that is named after the kernel's build ID.
+    /// The path of a file with the types of the running kernel, which `shuntd --reduce-btf` makes; if empty, the
+    /// kernel's own BTF, or the file in /etc/shunt/btf or /usr/share/shunt/btf that is named after the kernel's build
+    /// ID.
     pub btf: String,
     /// The most flows of each address family, 64 to 4194304; 0 lets the daemon choose. IPv4 and IPv6 have a table of
     /// this size each; a connection has up to two flows.

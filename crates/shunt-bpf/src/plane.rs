@@ -124,7 +124,8 @@ unsafe impl Send for DataPlane {}
 
 impl DataPlane {
     /// Loads the programs and creates the maps. If conntrack's structures are unknown, nothing is learned but static
-    /// flows work: see [`DataPlane::learns`]. If the `xdp` engine fails to load, [`DataPlane::set_xdp`] reports the error.
+    /// flows work: see [`DataPlane::learns`]. If the `xdp` engine fails to load, [`DataPlane::set_xdp`] reports the
+    /// error.
     ///
     /// # Errors
     /// If the kernel refuses a program or a map.

@@ -222,8 +222,8 @@ impl TrafficState {
         self
     }
 
-    /// Whether the sender, with the router if that runs on its CPU, could send no more, in contrast to one that was held
-    /// up now and then by something else.
+    /// Whether the sender, with the router if that runs on its CPU, could send no more, in contrast to one that was
+    /// held up now and then by something else.
     pub fn is_too_slow(&self) -> bool {
         let elapsed_ns = self.last_ns.saturating_sub(self.start_ns) as f64;
         let slow = self.unsent.saturating_sub(self.held_unsent) as f64;

@@ -270,8 +270,8 @@ impl Wire {
         }
     }
 
-    /// As [`Wire::flood`], to a partner that counts the frames. No frame waits for the arrival of another one, so a loss
-    /// shows only in the rate.
+    /// As [`Wire::flood`], to a partner that counts the frames. No frame waits for the arrival of another one, so a
+    /// loss shows only in the rate.
     fn flood_to_partner(&self, from: usize, frame: &[u8], lasting: Duration) -> Result<Flood, Fault> {
         let (to, done) = (1 - from, AtomicBool::new(false));
         let (counted, sent) = thread::scope(|scope| {

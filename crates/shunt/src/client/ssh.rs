@@ -55,8 +55,8 @@ pub(super) struct Ssh {
 }
 
 impl Ssh {
-    /// Starts ssh, and there the agent by this command line. Call this within the runtime that drives the connection. ssh must log in without a
-    /// password; its messages and those of the agent go to standard error.
+    /// Starts ssh, and there the agent by this command line. Call this within the runtime that drives the connection.
+    /// ssh must log in without a password; its messages and those of the agent go to standard error.
     pub(super) async fn start(to: &Destination, agent: &str) -> Result<Self, Failure> {
         let (ours, theirs) = UnixStream::pair().map_err(|error| internal(&error))?;
         let input = theirs.try_clone().map_err(|error| internal(&error))?;

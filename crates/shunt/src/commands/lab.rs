@@ -24,8 +24,8 @@ enum LabCommand {
     /// in its network namespace. It changes nothing, except that CPUs do not sleep while it runs. `shunt bench
     /// --dut-agent ssh://HOST` starts it by ssh with --stdio, and ends it. Without --stdio it listens on TCP, on a
     /// loopback address unless --clear-text is given, and answers clients that know the token. With --lend, it measures
-    /// nothing: clients send and receive frames of a check on that port and change its settings, which the agent restores
-    /// after each case, or when the client has gone.
+    /// nothing: clients send and receive frames of a check on that port and change its settings, which the agent
+    /// restores after each case, or when the client has gone.
     Agent(AgentArgs),
 }
 
