@@ -133,7 +133,9 @@ fn busy_loops_beside_the_sender_show_no_collapse() {
         "bench sweep --json --one-way --from 10M --to 30M --step 10M --time 300ms --tx t0 --rx t1 --gateway 192.0.2.1",
     ));
     let knee = &report["knees"][0];
-    assert!(knee["beyond"] == "flat" || knee["beyond"] == "held-up", "{report:#}");
+    // If the sender was held up at the highest rate, the rates below have too few packets for a verdict.
+    let honest = ["flat", "held-up", "too-few-packets"];
+    assert!(honest.iter().any(|beyond| knee["beyond"] == *beyond), "{report:#}");
     // At half of the router's rate nothing is lost, and at one and a half times a third.
     assert!(knee["loses_bps"].as_f64().is_none_or(|bps| bps > 15e6), "{report:#}");
     let top = &report["steps"][2];
