@@ -13,7 +13,7 @@ use crate::{
 use anyhow::{Context, ensure};
 use shunt_testkit::tree::{root, target};
 use std::{
-    env, fs,
+    env, fs, io,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -33,25 +33,21 @@ const LIBRARIES: [&str; 4] = ["libc6-dev", "libelf-dev", "libgcc-12-dev", "zlib1
 /// Packages that these need at build time: headers, and a licence.
 const BESIDE: [&str; 2] = ["gcc-12-base", "linux-libc-dev"];
 /// Further files, and their paths in the tarball.
-const FILES: [(&str, &str); 17] = [
+const FILES: [(&str, &str); 8] = [
     ("packaging/shunt.toml", "shunt.toml"),
     ("packaging/prometheus/alerts.yml", "share/shunt/prometheus/alerts.yml"),
     ("packaging/prometheus/dashboard.json", "share/shunt/prometheus/dashboard.json"),
     ("packaging/shuntd@.service", "lib/systemd/system/shuntd@.service"),
-    ("docs/limitations.md", "limitations.md"),
-    ("docs/limitations-lab.md", "limitations-lab.md"),
-    ("docs/limits/differences.md", "limits/differences.md"),
-    ("docs/limits/ports.md", "limits/ports.md"),
-    ("docs/limits/rulesets.md", "limits/rulesets.md"),
-    ("docs/limits/running.md", "limits/running.md"),
-    ("docs/limits/tcp.md", "limits/tcp.md"),
-    ("docs/limits/traffic.md", "limits/traffic.md"),
-    ("docs/limits/untested.md", "limits/untested.md"),
     ("LICENSE-MIT", "licences/LICENSE-MIT"),
     ("LICENSE-APACHE", "licences/LICENSE-APACHE"),
     ("bpf/LICENSE-GPL-2.0", "licences/bpf/LICENSE-GPL-2.0"),
     ("bpf/LICENSE-BSD-2-Clause", "licences/bpf/LICENSE-BSD-2-Clause"),
 ];
+
+/// What docs/ has for people who use Shunt, by the path below it. Messages, help texts and manual pages name these
+/// files.
+const TEXTS: [&str; 6] =
+    ["README.md", "reasons.md", "limitations.md", "limitations-lab.md", "limits", "guide"];
 
 /// Builds the programs and packs the tarball.
 pub fn run(options: &Options) -> anyhow::Result<()> {
@@ -69,6 +65,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let root = root();
     for (from, to) in FILES {
         put(&root.join(from), &directory.join(to))?;
+    }
+    for path in texts(&root.join("docs"))? {
+        put(&root.join("docs").join(&path), &directory.join("doc").join(&path))?;
     }
     for (from, name) in btf::files()? {
         put(&from, &directory.join("share/shunt/btf").join(name))?;
@@ -93,6 +92,26 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     tool("tar", &[&["-czf", &tarball_text, "-C", &dist_text], &reproducible[..], &[name.as_str()]].concat())?;
     println!("{}", tarball.display());
     Ok(())
+}
+
+/// The files of [`TEXTS`], by their paths below `docs`.
+fn texts(docs: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for name in TEXTS {
+        let path = docs.join(name);
+        let files = if path.is_dir() { sorted(&path)? } else { vec![path] };
+        for file in files {
+            found.push(file.strip_prefix(docs)?.to_owned());
+        }
+    }
+    Ok(found)
+}
+
+fn sorted(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>()?;
+    paths.sort();
+    Ok(paths)
 }
 
 /// Builds static programs for an architecture; returns their paths.

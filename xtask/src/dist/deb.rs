@@ -1,13 +1,12 @@
 //! `cargo xtask deb`: a Debian package of the static programs of `cargo xtask dist`.
 
-use super::{LIBRARIES, PROGRAMS, licences, programs, run_shunt, sysroot};
+use super::{LIBRARIES, PROGRAMS, licences, programs, run_shunt, sorted, sysroot, texts};
 use crate::{arch::Arch, btf, tool::tool_in};
 use anyhow::Context;
 use shunt_testkit::tree::{root, target};
 use std::{
     env,
     fs::{self, Permissions},
-    io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -21,20 +20,11 @@ pub struct Options {
 }
 
 /// Files of the source tree, and their paths in the package. Manual pages and texts that are compressed are not listed.
-const FILES: [(&str, &str); 13] = [
+const FILES: [(&str, &str); 4] = [
     ("packaging/shunt.toml", "etc/shunt/shunt.toml"),
     ("packaging/prometheus/alerts.yml", "usr/share/shunt/prometheus/alerts.yml"),
     ("packaging/prometheus/dashboard.json", "usr/share/shunt/prometheus/dashboard.json"),
     ("packaging/deb/copyright", "usr/share/doc/shunt/copyright"),
-    ("docs/limitations.md", "usr/share/doc/shunt/limitations.md"),
-    ("docs/limitations-lab.md", "usr/share/doc/shunt/limitations-lab.md"),
-    ("docs/limits/differences.md", "usr/share/doc/shunt/limits/differences.md"),
-    ("docs/limits/ports.md", "usr/share/doc/shunt/limits/ports.md"),
-    ("docs/limits/rulesets.md", "usr/share/doc/shunt/limits/rulesets.md"),
-    ("docs/limits/running.md", "usr/share/doc/shunt/limits/running.md"),
-    ("docs/limits/tcp.md", "usr/share/doc/shunt/limits/tcp.md"),
-    ("docs/limits/traffic.md", "usr/share/doc/shunt/limits/traffic.md"),
-    ("docs/limits/untested.md", "usr/share/doc/shunt/limits/untested.md"),
 ];
 /// Shells, and where Debian's packages put their completions.
 const COMPLETIONS: [(&str, &str); 3] = [
@@ -94,6 +84,9 @@ impl Contents<'_> {
         }
         for (from, to) in FILES {
             tree.put(to, &read(&source.join(from))?, 0o644)?;
+        }
+        for path in texts(&source.join("docs"))? {
+            tree.put(&format!("{DOC}/{}", path.display()), &read(&source.join("docs").join(&path))?, 0o644)?;
         }
         for (from, name) in btf::files()? {
             tree.put(&format!("usr/share/shunt/btf/{name}"), &read(&from)?, 0o644)?;
@@ -190,13 +183,6 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     fs::read(path).with_context(|| path.display().to_string())
 }
 
-fn sorted(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>()?;
-    paths.sort();
-    Ok(paths)
-}
-
 /// The version in Debian's order, in which 1.0~rc1 comes before 1.0.
 fn version() -> String {
     env!("CARGO_PKG_VERSION").replace('-', "~")
@@ -279,6 +265,10 @@ mod tests {
             "usr/lib/systemd/system/shuntd@.service",
             "usr/share/bash-completion/completions/shunt",
             "usr/share/doc/shunt/copyright",
+            "usr/share/doc/shunt/reasons.md",
+            "usr/share/doc/shunt/limits/ports.md",
+            "usr/share/doc/shunt/guide/why-slow.md",
+            "usr/share/doc/shunt/guide/static-flows.md",
             "usr/share/doc/shunt/licences-of-crates.gz",
             "usr/share/doc/shunt/licences-of-libraries/libelf-dev",
             "usr/share/man/man1/shunt-up.1.gz",

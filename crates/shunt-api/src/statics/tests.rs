@@ -54,6 +54,21 @@ fn routes_and_flows_of_a_file_are_read() {
 }
 
 #[test]
+fn the_guide_has_a_file_that_is_read_and_names_every_key() {
+    let guide = include_str!("../../../../docs/guide/static-flows.md");
+    let example = guide.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let table = StaticTable::parse(example).unwrap();
+    assert_eq!((table.route.len(), table.flow.len()), (1, 2));
+    let whole = StaticTable::parse(FILE).unwrap();
+    let keys = |value: serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let flows = whole.flow.iter().flat_map(|flow| keys(serde_json::to_value(flow).unwrap()));
+    let routes = whole.route.iter().flat_map(|route| keys(serde_json::to_value(route).unwrap()));
+    for key in flows.chain(routes).chain(["smac".to_owned()]) {
+        assert!(guide.contains(&format!("`{key}`")), "the guide does not name `{key}`");
+    }
+}
+
+#[test]
 fn a_table_survives_a_round_trip_through_json_and_toml() {
     let table = StaticTable::parse(FILE).unwrap();
     let json = serde_json::to_string(&table).unwrap();
@@ -65,11 +80,11 @@ fn a_table_survives_a_round_trip_through_json_and_toml() {
 #[test]
 fn an_error_names_the_wrong_key() {
     let unknown = refusal("mtu = 1400", "mut = 1400");
-    assert!(unknown.contains("unknown field `mut`"), "{unknown}");
+    assert!(unknown.contains("unknown key `mut`; did you mean `mtu`?"), "{unknown}");
     let nested = refusal("smac =", "mac =");
-    assert!(nested.contains("unknown field `mac`"), "{nested}");
+    assert!(nested.contains("unknown key `mac`"), "{nested}");
     let missing = refusal("sport = 5000\n", "");
-    assert!(missing.contains("missing field `sport`"), "{missing}");
+    assert!(missing.contains("the key `sport` is missing"), "{missing}");
     let mac = refusal("dmac = \"02:00:00:00:00:01\"", "dmac = \"02:00\"");
     assert!(mac.starts_with("line 5: dmac: `02:00` is not a MAC address"), "{mac}");
     let route = refusal("route = \"wan\"", "route = 3");
