@@ -99,7 +99,9 @@ struct shunt_control {
 	__u32 rule_changes; /* counts the commits that may change how rules use sets; written by the programs */
 	__u32 sets_at; /* value of rule_changes when the rules behind shunt_sets were read */
 	__u32 station_moves; /* counts the changes of a bridge's stations that ended flows; written by the programs */
+	__u32 off_rules; /* rules in shunt_off, whose connections teach nothing */
+	__u32 _pad;
 };
-_Static_assert(sizeof(struct shunt_control) == 96, "shunt_control is ABI");
+_Static_assert(sizeof(struct shunt_control) == 104, "shunt_control is ABI");
 
 #endif

@@ -69,6 +69,29 @@ struct shunt_sighting {
 };
 _Static_assert(sizeof(struct shunt_sighting) == 16, "shunt_sighting is ABI");
 
+/*
+ * Connections that a person has turned off: those with a direction whose addresses and ports equal these under the
+ * masks. An IPv4 address is the upper half of `hi`.
+ */
+struct shunt_off_rule {
+	__u64 src_hi;
+	__u64 src_lo;
+	__u64 src_mask_hi;
+	__u64 src_mask_lo;
+	__u64 dst_hi;
+	__u64 dst_lo;
+	__u64 dst_mask_hi;
+	__u64 dst_mask_lo;
+	__be16 sport_be;
+	__be16 dport_be;
+	__u16 sport_mask; /* all bits, or 0 for any port */
+	__u16 dport_mask;
+	__u8 family; /* 4 or 6; 0 for both */
+	__u8 l4_proto; /* 0 for any */
+	__u8 _pad[6];
+};
+_Static_assert(sizeof(struct shunt_off_rule) == 80, "shunt_off_rule is ABI");
+
 /* A MAC, padded with zeros. */
 struct shunt_mac {
 	__u8 bytes[6];

@@ -243,5 +243,9 @@ SHUNT_REASON(65, POLICED, "policed", DROP, USUAL, PASSING,
 	"the external engine's policer dropped the packet: the port receives more than the policer lets in",
 	"nothing to do, or raise the rate of the policer")
 
+SHUNT_REASON(66, OFF, "off", REFUSAL, USUAL, CAUSE,
+	"somebody has turned the fast path off for the connection",
+	"`shunt off` lists the rules; `shunt on` with the same words removes one, `shunt on` alone all of them")
+
 // clang-format on
 #undef SHUNT_REASON

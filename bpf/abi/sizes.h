@@ -25,6 +25,7 @@ enum {
 	SHUNT_INJECTED_MAX = 64, /* frames that the external engine passes to Linux at once */
 	SHUNT_FRAME_MAX = 1792, /* bytes of a frame in the packet memory of the external engine */
 	SHUNT_GROUPS = 1 << 16,
+	SHUNT_OFF_MAX = 32, /* rules of `shunt off` */
 };
 
 /* Why a packet was not forwarded, or taught nothing. */

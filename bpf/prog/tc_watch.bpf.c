@@ -4,6 +4,7 @@
  * kept as candidates. This program has an object of its own because it needs more of the kernel than the others.
  */
 #include "include/learn/judge.h"
+#include "include/learn/off.h"
 #include "include/changes/stations.h"
 #include "include/ends/reverse.h"
 #include "include/trace.h"
@@ -420,6 +421,16 @@ static __always_inline void release(const struct egress *s, __u32 family)
 		f->state = SHUNT_FLOW_PENDING;
 }
 
+/* Whether a person has turned the connection off. A global function, since the verifier follows its loop for long. */
+__noinline int shunt_is_off(struct __sk_buff *skb, __u32 family)
+{
+	struct egress s;
+
+	if (!find_egress(skb, 0, &s))
+		return 0;
+	return family == 4 ? shunt_off_any(&s, 4) : shunt_off_any(&s, 6);
+}
+
 /* Derives the action from the candidate and the packet, in the scratch space. */
 __noinline int shunt_derive_any(struct __sk_buff *skb, const struct shunt_packet *p, __u32 now)
 {
@@ -462,6 +473,8 @@ static __always_inline enum shunt_reason learn(const struct egress *s, __u32 fam
 	why = shunt_derive_any(s->skb, p, s->now);
 	if (why != SHUNT_OK)
 		return why;
+	if (shunt_unlikely(*(volatile __u32 *)&shunt_control.off_rules) && shunt_is_off(s->skb, family))
+		return SHUNT_OFF;
 	/* The copies of a packet to a group differ by who has joined it, and no event reports that. */
 	if (shunt_is_to_group(s->scratch->seen.l2))
 		return SHUNT_ODD_EGRESS;

@@ -3,7 +3,7 @@
 //! For any input, the server must answer or hang up, report an error in one line, and pass on complete requests only.
 //! Time is simulated: it advances when all tasks wait, so timeouts cost nothing.
 
-use shunt_api::{ErrorBody, Failure, Selection, StaticRemoval, StaticTable, Status};
+use shunt_api::{ErrorBody, Failure, Selection, SlowTable, StaticRemoval, StaticTable, Status};
 use shuntd::control::{self, Call, FlowSource, Job, Listeners, Listing, MetricsSource, TrackedEntries};
 use std::{cell::RefCell, collections::BTreeMap, io, path::PathBuf, time::Duration};
 use tokio::{
@@ -124,6 +124,9 @@ async fn answer(mut calls: mpsc::Receiver<Call>) {
                 reply.send(source).is_err()
             }
             Call::Flows(reply) => reply.send(Box::new(Nothing)).is_err(),
+            Call::Slow(_, reply) => {
+                reply.send(Job::new(|| Ok(Job::new(|| Ok(SlowTable::default()))))).is_err()
+            }
             Call::Find(wanted, reply) => {
                 check_round_trip(&wanted);
                 reply.send(Job::new(|| Ok((Vec::new(), 0)))).is_err()
@@ -147,6 +150,9 @@ async fn answer(mut calls: mpsc::Receiver<Call>) {
                 reply.send(Ok(removal.flow.len() as u64)).is_err()
             }
             Call::ListStatic(reply) => reply.send(StaticTable::default()).is_err(),
+            Call::AddOff(_, reply) => reply.send(Ok((1, Job::new(|| Ok(()))))).is_err(),
+            Call::DelOff(_, reply) => reply.send(Ok((0, Job::new(|| Ok(()))))).is_err(),
+            Call::ListOff(reply) => reply.send(Vec::new()).is_err(),
             Call::Qos(reply) => reply.send(Vec::new()).is_err(),
             Call::SetQos(table, reply) => reply.send(Ok(table.len() as u64)).is_err(),
             Call::DelQos(removal, reply) => reply.send(Ok(removal.ports.len() as u64)).is_err(),

@@ -1,5 +1,6 @@
 //! Reads TOML documents. An error is one line: the line number, the key, and what is wrong.
 
+use crate::wording::{reword_toml, reword_toml_value};
 use serde::de::DeserializeOwned;
 
 /// Reads a value from a TOML text.
@@ -10,31 +11,17 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| describe(text, &error))
 }
 
-fn describe(text: &str, error: &toml::de::Error) -> String {
-    let why = error.message().replace('\n', " ");
-    let Some(span) = error.span() else { return why };
+/// An error of the `toml` crate about this text, as one line.
+#[must_use]
+pub fn describe(text: &str, error: &toml::de::Error) -> String {
+    let Some(span) = error.span() else { return reword_toml(error.message()) };
     let before = text.get(..span.start).unwrap_or(text);
-    let typed = text.get(span).unwrap_or_default();
-    let why = wrong_type(&why, typed).unwrap_or(why);
+    let why = reword_toml_value(error.message(), text.get(span).unwrap_or_default());
     let line = before.matches('\n').count() + 1;
     match key_at(before, text) {
         Some(key) if !why.contains(&format!("`{key}`")) => format!("line {line}: {key}: {why}"),
         _ => format!("line {line}: {why}"),
     }
-}
-
-/// What was expected and what was typed, in words of TOML, if the message is about a type.
-fn wrong_type(why: &str, typed: &str) -> Option<String> {
-    let (got, expected) = why.strip_prefix("invalid type: ")?.rsplit_once(", expected ")?;
-    let expected = match expected {
-        "a boolean" => "true or false",
-        "a string" => "a string in quotes",
-        "a sequence" => "a list such as [\"eth0\"]",
-        "u8" | "u16" | "u32" | "u64" => "a number",
-        other => other,
-    };
-    let got = if got == "map" || typed.contains('\n') || typed.is_empty() { "a table" } else { typed };
-    Some(format!("expected {expected}, got {got}"))
 }
 
 /// The key of the value at the end of `before`: that of the nearest line `key = ...` at or above it.

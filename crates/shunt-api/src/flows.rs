@@ -146,6 +146,8 @@ pub enum Proto {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FlowState {
+    /// Not in the table: Linux forwards the packets.
+    Slow,
     /// Taken out of use; the sweep will remove it.
     Retired,
     /// Learned in an earlier epoch, or not proved again in time: its packets take the slow path.
@@ -217,6 +219,7 @@ impl fmt::Display for Proto {
 impl fmt::Display for FlowState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Self::Slow => "slow",
             Self::Retired => "retired",
             Self::Stale => "stale",
             Self::Pending => "pending",
@@ -252,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_best_state_is_the_greatest() {
-        use FlowState::{Active, Pending, Retired, Stale, Static};
-        assert!(Static > Active && Active > Pending && Pending > Stale && Stale > Retired);
+        use FlowState::{Active, Pending, Retired, Slow, Stale, Static};
+        assert!(Static > Active && Active > Pending && Pending > Stale && Stale > Retired && Retired > Slow);
     }
 }

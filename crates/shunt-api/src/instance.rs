@@ -11,6 +11,9 @@ use std::{
 /// The environment variable with the directory of control sockets and logs.
 pub const RUNTIME_DIR_VARIABLE: &str = "SHUNT_RUNTIME_DIR";
 
+/// The environment variable with the directory of what an instance keeps across restarts.
+pub const STATE_DIR_VARIABLE: &str = "SHUNT_STATE_DIR";
+
 /// The name of an instance: 1 to 32 characters of `a-z`, `0-9`, `_` and `-`, so that it is a valid file name
 /// everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +25,13 @@ pub fn runtime_dir(variable: Option<OsString>) -> PathBuf {
     variable.filter(|dir| !dir.is_empty()).map_or_else(|| PathBuf::from("/run/shunt"), PathBuf::from)
 }
 
+/// The directory of what instances keep: the value of [`STATE_DIR_VARIABLE`]; if it is not set or empty, that of
+/// [`RUNTIME_DIR_VARIABLE`]; if neither is, `/var/lib/shunt`.
+pub fn state_dir(state: Option<OsString>, runtime: Option<OsString>) -> PathBuf {
+    let set = [state, runtime].into_iter().flatten().find(|dir| !dir.is_empty());
+    set.map_or_else(|| PathBuf::from("/var/lib/shunt"), PathBuf::from)
+}
+
 impl Instance {
     /// The name, as it was given.
     pub fn as_str(&self) -> &str {
@@ -31,6 +41,11 @@ impl Instance {
     /// The path of the control socket. `runtime_dir` is the directory that [`runtime_dir`] returns.
     pub fn socket_path(&self, runtime_dir: &Path) -> PathBuf {
         runtime_dir.join(format!("{self}.sock"))
+    }
+
+    /// The path of the file with the rules of `shunt off`. `state_dir` is the directory that [`state_dir`] returns.
+    pub fn off_path(&self, state_dir: &Path) -> PathBuf {
+        state_dir.join(format!("{self}.off"))
     }
 
     /// The path of the log, to which a daemon in the background writes its standard error.
@@ -87,5 +102,11 @@ mod tests {
         assert_eq!(name.socket_path(&runtime_dir(None)), Path::new("/run/shunt/lab.sock"));
         assert_eq!(name.log_path(&runtime_dir(Some("/tmp/x".into()))), Path::new("/tmp/x/lab.log"));
         assert_eq!(runtime_dir(Some(OsString::new())), Path::new("/run/shunt"));
+        let state = |state: Option<&str>, runtime: Option<&str>| {
+            name.off_path(&state_dir(state.map(Into::into), runtime.map(Into::into)))
+        };
+        assert_eq!(state(None, None), Path::new("/var/lib/shunt/lab.off"));
+        assert_eq!(state(Some(""), Some("/tmp/x")), Path::new("/tmp/x/lab.off"));
+        assert_eq!(state(Some("/tmp/y"), Some("/tmp/x")), Path::new("/tmp/y/lab.off"));
     }
 }

@@ -6,6 +6,7 @@
 //! | --- | --- | --- |
 //! | `GET /v1/status` | | [`Status`] |
 //! | `GET /v1/flows?rate_over_ms=500` | | a list of [`Connection`]; rates are measured over this time |
+//! | `GET /v1/slow?rate_over_ms=500` | | [`SlowTable`]; rates are measured over this time |
 //! | `GET /v1/why?dst=198.51.100.1&dport=443` | | [`Explanation`]; the parameters are those of [`Selection`] |
 //! | `GET /v1/conntrack` | | [`TrackedTable`] |
 //! | `GET /v1/watch?dst=198.51.100.1&dport=443` | | [`WatchEvent`]s as they happen, one per line; the parameters are those of [`Selection`] |
@@ -17,6 +18,9 @@
 //! | `GET /v1/qos` | | a list of [`QosStatus`] |
 //! | `POST /v1/qos` | [`QosTable`] | [`Count`]: the ports whose queues were set |
 //! | `DELETE /v1/qos` | [`QosRemoval`] | [`Count`]: the ports whose queues were removed |
+//! | `GET /v1/off` | | a list of [`OffRule`] |
+//! | `POST /v1/off` | [`OffRequest`] | [`Count`]: the rules that there are now |
+//! | `DELETE /v1/off` | [`OffRemoval`] | [`Count`]: the rules that were removed |
 //! | `GET /v1/openapi.json` | | the OpenAPI description of all requests |
 //! | `GET /metrics` | | metrics in the text format of Prometheus |
 //!
@@ -33,33 +37,39 @@ mod files;
 mod flows;
 mod instance;
 mod mark;
+mod off;
 mod port_name;
 mod preview;
 mod qos;
 mod range;
 mod selection;
+mod slow;
 mod statics;
 mod status;
 mod stored_report;
 mod tracked;
 mod watch_event;
 mod why;
+mod wording;
 
 pub use config::{CaptureChoice, ChecksumChoice, Config, EngineChoice, LimitChoice, LogLevel, WaitChoice};
 #[cfg(feature = "cli")]
 pub use daemon_arguments::DaemonArguments;
-pub use document::read as read_document;
+pub use document::{describe as describe_toml_error, read as read_document};
 pub use engine::Engine;
 pub use failure::{ErrorBody, Failure, FailureCode};
 pub use files::FILES;
 pub use flows::{Connection, Direction, DirectionName, Family, FlowState, Proto, Tuple};
-pub use instance::{Instance, RUNTIME_DIR_VARIABLE, runtime_dir};
+pub use instance::{Instance, RUNTIME_DIR_VARIABLE, STATE_DIR_VARIABLE, runtime_dir, state_dir};
 pub use mark::MarkMatch;
+pub use off::{OffRemoval, OffRequest, OffRule};
 pub use preview::{DeviceReport, DryRun, PlannedPort, ProbeReport};
 pub use qos::{
-    BitRate, Bytes, Dscp, PortQos, QosClass, QosCounters, QosRemoval, QosStatus, QosTable, check_qos,
+    BitRate, Bytes, Dscp, PortQos, QosClass, QosCounters, QosRemoval, QosStatus, QosTable, UnusedQueues,
+    check_qos,
 };
 pub use selection::{Network, Selection};
+pub use slow::{SlowConnection, SlowCount, SlowDirection, SlowTable};
 pub use statics::{Hop, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable};
 pub use status::{
     AfXdpMode, Attach, ByteTotals, Count, FilterHook, FlowCounts, LongestStep, PacketTotals, PortFilter,
@@ -69,7 +79,8 @@ pub use status::{
 pub use stored_report::StoredReport;
 pub use tracked::{Counted, Icmp, Tracked, TrackedDirection, TrackedTable};
 pub use watch_event::{FlowEvent, WatchEvent};
-pub use why::{Because, Explained, Explanation, Why};
+pub use why::{Because, Explained, Explanation, Idle, Why};
+pub use wording::{nearest, reword_json, reword_toml};
 
 /// The version of the messages, in [`Status::api`] and in the paths.
 pub const API: u32 = 1;

@@ -4,6 +4,7 @@
 use crate::{
     engine::Engine,
     failure::Failure,
+    qos::UnusedQueues,
     status::{Attach, PortFilter, Probe, RulesetStatus, SlowCause},
 };
 use serde::{Deserialize, Serialize};
@@ -15,10 +16,16 @@ pub struct DryRun {
     pub version: String,
     /// The name of the instance that would start.
     pub instance: String,
+    /// Whether the instance runs: then the rest is about a start with these options after its end.
+    #[serde(default)]
+    pub running: bool,
     /// The ports that it would attach to, in the order of their ifindex.
     pub ports: Vec<PlannedPort>,
     /// The lasting causes that would keep traffic on the slow path, those that concern most traffic first.
     pub slow_causes: Vec<SlowCause>,
+    /// Queues of the configuration that would not be in use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unused_queues: Vec<UnusedQueues>,
     /// The firewall rules that would stop learning, and those that fast packets would bypass.
     pub ruleset: RulesetStatus,
     /// The features of the kernel.

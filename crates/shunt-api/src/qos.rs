@@ -92,6 +92,18 @@ pub struct QosStatus {
     pub classes: Vec<QosCounters>,
 }
 
+/// Queues of the configuration that no packet passes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UnusedQueues {
+    /// The name of the port, as in `[qos.PORT]`.
+    pub port: String,
+    /// Why they are not in use.
+    pub why: String,
+    /// The remedy, as an instruction to the operator.
+    pub remedy: String,
+}
+
 /// What the queue of a class has counted since the external engine started. Bytes are those of frames.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

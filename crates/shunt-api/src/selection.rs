@@ -2,26 +2,35 @@
 
 use crate::flows::{Proto, Tuple};
 use serde::{Deserialize, Serialize};
-use std::{fmt, net::IpAddr, str::FromStr};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+};
 
 /// Conditions that a connection must meet. In a request, they are the parameters of the query. Absent conditions are
 /// met by all connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams, utoipa::ToSchema), into_params(parameter_in = Query))]
 #[serde(default, deny_unknown_fields)]
 pub struct Selection {
     /// Source address, or a network that contains it, such as `192.0.2.0/24`.
-    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<String>), schema(value_type = Option<String>))]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub src: Option<Network>,
     /// Destination address, or a network that contains it, such as `192.0.2.0/24`.
-    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<String>), schema(value_type = Option<String>))]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub dst: Option<Network>,
     /// Source port.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sport: Option<u16>,
     /// Destination port.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub dport: Option<u16>,
     /// Transport protocol.
     #[cfg_attr(feature = "openapi", param(inline))]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub proto: Option<Proto>,
 }
 
@@ -58,6 +67,29 @@ impl Selection {
             proto.map(|proto| format!("proto={proto}")),
         ];
         given.into_iter().flatten().collect::<Vec<_>>().join("&")
+    }
+
+    /// The words by which the command line names these connections: `tcp 192.0.2.1:1000 --dport 443`.
+    pub fn words(&self) -> String {
+        let Self { src, dst, sport, dport, proto } = self;
+        let mut words: Vec<String> = proto.iter().map(ToString::to_string).collect();
+        for (at, (network, port, option, port_option)) in
+            [(src, sport, "--src", "--sport"), (dst, dport, "--dst", "--dport")].into_iter().enumerate()
+        {
+            // A destination is a word only behind a source, and a port belongs to an address, not to a network.
+            let is_word = at == 0 || src.is_some();
+            match (network, network.and_then(Network::only), port) {
+                (Some(_), Some(addr), Some(port)) if is_word => {
+                    words.push(SocketAddr::new(addr, *port).to_string());
+                    continue;
+                }
+                (Some(network), ..) if is_word => words.push(network.to_string()),
+                (Some(network), ..) => words.push(format!("{option} {network}")),
+                (None, ..) => {}
+            }
+            words.extend(port.map(|port| format!("{port_option} {port}")));
+        }
+        words.join(" ")
     }
 
     /// The single direction that matches; none unless both addresses and both ports are given.
@@ -109,13 +141,16 @@ impl FromStr for Network {
             Some((addr, len)) => (addr, Some(len)),
             None => (text, None),
         };
-        let addr: IpAddr = addr.parse().map_err(|_| format!("`{addr}` is not an IP address"))?;
+        let addr: IpAddr = addr.parse().map_err(|_| {
+            format!("`{addr}` is not an IP address; expected one such as 192.0.2.1 or 2001:db8::1")
+        })?;
         let width = width(addr);
         let len = match len {
             Some(len) => len.parse().ok().filter(|len| *len <= width),
             None => Some(width),
         };
-        len.map(|len| Self { addr, len }).ok_or_else(|| format!("expected a prefix length from 0 to {width}"))
+        len.map(|len| Self { addr, len })
+            .ok_or_else(|| format!("`{text}`: expected a prefix length from 0 to {width} after the `/`"))
     }
 }
 
@@ -185,6 +220,18 @@ mod tests {
         ] {
             assert_eq!(selection(text).has(Proto::Tcp, &both), expected, "{text}");
             assert_eq!(selection(text).query(), text);
+        }
+        for (text, words) in [
+            (
+                "src=192.0.2.1&dst=198.51.100.1&sport=1000&dport=443&proto=tcp",
+                "tcp 192.0.2.1:1000 198.51.100.1:443",
+            ),
+            ("src=192.0.2.0/24&dport=443", "192.0.2.0/24 --dport 443"),
+            ("dst=203.0.113.1&dport=5", "--dst 203.0.113.1 --dport 5"),
+            ("src=192.0.2.1&sport=443", "192.0.2.1:443"),
+            ("dport=443", "--dport 443"),
+        ] {
+            assert_eq!(selection(text).words(), words);
         }
         assert!(!selection("proto=tcp").has(Proto::Udp, &both));
         assert_eq!(selection("src=192.0.2.1&dst=198.51.100.1&sport=1000&dport=443").tuple(), Some(both[0]));

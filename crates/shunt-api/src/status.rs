@@ -1,6 +1,6 @@
 //! The state of an instance: the answer of `GET /v1/status`.
 
-use crate::{engine::Engine, flows::Family};
+use crate::{engine::Engine, flows::Family, off::OffRule, qos::UnusedQueues};
 use serde::{Deserialize, Serialize};
 use shunt_wire::Mac;
 use std::{collections::BTreeMap, fmt, net::IpAddr};
@@ -56,6 +56,12 @@ pub struct Status {
     /// known.
     #[serde(default)]
     pub slow_causes: Vec<SlowCause>,
+    /// The connections for which somebody has turned the fast path off; empty if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub off: Vec<OffRule>,
+    /// Queues of the configuration that are not in use; empty if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unused_queues: Vec<UnusedQueues>,
     /// The main reasons why packets did not take the fast path: first those that the operator can end, then the others,
     /// each by number of packets.
     pub top_reasons: Vec<TopReason>,

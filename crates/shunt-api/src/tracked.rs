@@ -78,7 +78,7 @@ pub struct TrackedDirection {
 }
 
 /// The fields that identify an ICMP exchange.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Icmp {
     /// ICMP type.

@@ -40,8 +40,11 @@ pub struct Why {
     /// `src`, `dst`, `sport` and `dport` of arriving packets, before any translation.
     #[serde(flatten)]
     pub tuple: Tuple,
-    /// Whether packets of this direction take the fast path.
+    /// Whether packets of this direction take the fast path. False while `idle` is there.
     pub fast: bool,
+    /// The time without a packet; absent if packets come, or if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Idle>,
     /// Seconds since the direction became fast or slow; absent if that is not known.
     pub since_s: Option<u64>,
     /// The engine that sends the packets; absent if the direction is slow.
@@ -50,8 +53,18 @@ pub struct Why {
     pub in_port: Option<String>,
     /// The port through which packets leave; absent if that is not known.
     pub out_port: Option<String>,
-    /// Why the direction is slow; absent if it is fast.
+    /// Why the direction is slow, or was slow before it became idle; absent if it is fast, or was fast.
     pub because: Option<Because>,
+}
+
+/// No packet comes, so the direction is neither fast nor slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Idle {
+    /// Seconds since the last packet; absent if only that they are ten or more is known.
+    pub for_s: Option<u64>,
+    /// Whether packets took the fast path before.
+    pub was_fast: bool,
 }
 
 /// A reason, explained.

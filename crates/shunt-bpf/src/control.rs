@@ -136,6 +136,11 @@ impl ControlBlock {
         self.page.u32(offset_of!(abi::Control, exclude_ct_mark_mask)).store(ct_mark.mask, Ordering::Relaxed);
     }
 
+    /// Sets how many rules of `shunt off` there are. The rules are in their map by then.
+    pub(crate) fn set_off_rules(&self, count: u32) {
+        self.page.u32(offset_of!(abi::Control, off_rules)).store(count, Ordering::SeqCst);
+    }
+
     /// Sets the inode number of the ports' network namespace.
     pub fn set_netns(&self, inode: u32) {
         self.page.u32(offset_of!(abi::Control, netns)).store(inode, Ordering::Relaxed);

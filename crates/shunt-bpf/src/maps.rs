@@ -18,6 +18,8 @@ pub(crate) const EXPIRED: &str = "shunt_expired";
 pub(crate) const MARKS: &str = "shunt_marks";
 /// Stations whose changes have ended flows.
 pub(crate) const UNSTABLE: &str = "shunt_unstable";
+/// The connections that a person has turned off.
+pub(crate) const OFF: &str = "shunt_off";
 /// The sets of nftables whose elements concern only packets with certain addresses.
 pub(crate) const SETS: &str = "shunt_sets";
 

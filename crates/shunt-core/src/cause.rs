@@ -17,6 +17,8 @@ pub enum Cause {
     Fdb,
     /// A client asked for a flush.
     Flush,
+    /// Somebody turned the fast path off for some connections, or on again.
+    Off,
     /// An IPsec policy changed.
     Ipsec,
     /// A link changed or went.
@@ -41,13 +43,14 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Address,
         Self::Bridge,
         Self::Capture,
         Self::Engine,
         Self::Fdb,
         Self::Flush,
+        Self::Off,
         Self::Ipsec,
         Self::Link,
         Self::Neighbour,
@@ -70,6 +73,7 @@ impl fmt::Display for Cause {
             Self::Engine => "engine",
             Self::Fdb => "fdb",
             Self::Flush => "flush",
+            Self::Off => "off",
             Self::Ipsec => "ipsec",
             Self::Link => "link",
             Self::Neighbour => "neighbour",

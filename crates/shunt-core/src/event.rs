@@ -355,6 +355,8 @@ pub enum Event {
     Finished(Cause, Scope),
     /// A client asked to retire every learned flow.
     Flush,
+    /// The connections for which the fast path is off have changed.
+    Off,
     /// The regular tick of the daemon, every half second.
     Tick,
 }

@@ -44,4 +44,6 @@ pub use statement::{Effect, Statement, effect};
 pub use static_flow::{CompiledFlow, compile_static_flow, no_device};
 pub use table_size::flow_table_size;
 pub use traffic::Traffic;
-pub use verdict::{DirectionFacts, FlowFacts, LearningBlocked, PortFacts, Reason, Verdict, WINDOW_S};
+pub use verdict::{
+    DirectionFacts, FlowFacts, LastUse, LearningBlocked, PortFacts, Reason, Verdict, WINDOW_S,
+};

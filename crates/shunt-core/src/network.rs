@@ -180,6 +180,7 @@ impl Network {
             Event::IpsecPolicy => Some(Cause::Ipsec),
             Event::Overrun(_) => Some(Cause::Overrun),
             Event::Flush => Some(Cause::Flush),
+            Event::Off => Some(Cause::Off),
             Event::Neighbour { .. }
             | Event::NeighbourGone { .. }
             | Event::Route(_)

@@ -1,6 +1,6 @@
 //! The verdict on one direction of a connection: fast, or slow and why.
 
-use shunt_api::{DirectionName, FilterHook, FlowState, PortFilter, Tracked};
+use shunt_api::{DirectionName, FilterHook, FlowState, Idle, PortFilter, Tracked};
 
 /// The name of a reason (`miss`, `no-conntrack`, ...), as `shunt status` counts it.
 pub type Reason = &'static str;
@@ -17,18 +17,24 @@ pub struct DirectionFacts<'a> {
     /// The direction's flow; `None` if the table has none.
     pub flow: Option<FlowFacts>,
     /// The reason why the last packet of the direction that Linux forwarded taught nothing; `None` if there was no such
-    /// packet.
+    /// packet, or if the direction was fast or proved after it.
     pub refused: Option<Reason>,
     /// Whether `refused` was recorded after the flow was retired.
     pub refused_after_retirement: bool,
     /// Packets of the direction that arrived on a port within the last [`WINDOW_S`] seconds.
     pub packets_seen: u32,
+    /// Seconds since a packet of the direction last began a window in which packets are counted.
+    pub window_age_s: u64,
+    /// The last use or proof of a flow of this direction; `None` if there was none, or if it is forgotten.
+    pub last_use: Option<LastUse>,
     /// Packets that must be seen within [`WINDOW_S`] seconds before the direction is learned.
     pub packets_needed: u32,
     /// The reason why nothing is learned from this address family or from a port; `None` if learning is on everywhere.
     pub learning_blocked: Option<LearningBlocked>,
     /// Whether the configuration excludes the mark of the connection.
     pub excluded: bool,
+    /// The rule by which somebody has turned the connection off; `None` if there is none.
+    pub off: Option<String>,
     /// Why UDP directions without a reply are not learned; `None` if they are.
     pub needs_reply: Option<String>,
     /// Whether flows are learned at all (`learn`).
@@ -43,6 +49,15 @@ pub struct DirectionFacts<'a> {
 
 /// Packets of a tuple count together for this many seconds, as in bpf/include/learn/watch.h.
 pub const WINDOW_S: u64 = 10;
+
+/// The last use or proof of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastUse {
+    /// Seconds since then.
+    pub ago_s: u64,
+    /// Whether any packet took the fast path until then.
+    pub fast: bool,
+}
 
 /// A flow in the table.
 #[derive(Debug, Clone, Copy)]
@@ -102,8 +117,10 @@ impl LearningBlocked {
 /// Whether a direction is fast or slow, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// The reason why the direction is slow; `None` if it is fast.
+    /// Why packets of the direction are slow, or were slow until they ceased; `None` if they are fast, or were fast.
     pub slow: Option<Reason>,
+    /// For how long no packet has come; `None` if packets come, or if that is not known.
+    pub idle: Option<Idle>,
     /// Details about this direction, in addition to the general text of the reason; may be empty.
     pub detail: String,
     /// Seconds since this became so; `None` if unknown.
@@ -119,22 +136,31 @@ fn slow(reason: Reason, detail: impl Into<String>) -> Verdict {
     Verdict { slow: Some(reason), detail: detail.into(), ..Verdict::default() }
 }
 
+/// A pause of this many seconds is worth telling.
+const IDLE_S: u64 = 2;
+
+fn idle(for_s: Option<u64>, was_fast: bool) -> Verdict {
+    Verdict { idle: Some(Idle { for_s, was_fast }), ..Verdict::default() }
+}
+
 impl DirectionFacts<'_> {
     /// Explains the direction. Lasting causes (protocol, helper, configuration) are reported before the latest event.
     pub fn verdict(&self) -> Verdict {
         let checks = [
             Self::check_in_use,
             Self::check_eligible,
+            Self::check_retired_as_idle,
             Self::check_pending_or_retired,
             Self::check_conntrack_state,
             Self::check_learning_blocked,
+            Self::check_idle,
             Self::check_stale,
             Self::check_refused,
         ];
         let found = checks.iter().find_map(|check| check(self));
         let mut verdict = found.unwrap_or_else(|| self.not_learned());
         // A direction that was never fast has been slow since the connection began.
-        if verdict.slow.is_some() && self.flow.is_none() {
+        if verdict.slow.is_some() && verdict.idle.is_none() && self.flow.is_none() {
             verdict.since_s = self.tracked.and_then(|tracked| tracked.age_s);
         }
         verdict
@@ -158,6 +184,9 @@ impl DirectionFacts<'_> {
             if let Some(zone) = tracked.zone.or(direction.zone) {
                 return Some(slow("no-conntrack", format!("the connection is in zone {zone}")));
             }
+        }
+        if let Some(rule) = &self.off {
+            return Some(slow("off", rule.clone()));
         }
         if self.excluded {
             return Some(slow("excluded", "by the mark of the connection"));
@@ -216,6 +245,32 @@ impl DirectionFacts<'_> {
 
     fn check_learning_blocked(&self) -> Option<Verdict> {
         self.learning_blocked.as_ref().map(|blocked| slow(blocked.reason, blocked.place.clone()))
+    }
+
+    /// A direction without packets is neither fast nor slow.
+    fn check_idle(&self) -> Option<Verdict> {
+        if self.flow.is_some_and(|flow| flow.state != FlowState::Stale) {
+            return None;
+        }
+        let Some(LastUse { ago_s, fast }) = self.last_use else { return self.was_refused() };
+        // The next packet of a stale flow proves the flow again, and that of a removed one starts a window.
+        let comes = self.refused.is_some() || (self.packets_seen > 0 && self.window_age_s < ago_s);
+        (!comes && ago_s >= IDLE_S).then(|| idle(Some(ago_s), fast))
+    }
+
+    /// A direction that was refused, and of which no packet has come since. The first packet after a window begins the
+    /// next one.
+    fn was_refused(&self) -> Option<Verdict> {
+        let ceased = self.refused.is_some() && self.flow.is_none() && self.window_age_s >= 2 * WINDOW_S;
+        ceased.then(|| Verdict { slow: self.refused, ..idle(None, false) })
+    }
+
+    /// The sweep takes flows without packets out of use, and removes them.
+    fn check_retired_as_idle(&self) -> Option<Verdict> {
+        let flow =
+            self.flow.filter(|flow| flow.state == FlowState::Retired && flow.retired_why == Some("idle"))?;
+        let LastUse { ago_s, fast } = self.last_use.filter(|last| last.ago_s >= flow.since_s)?;
+        self.refused.is_none().then(|| idle(Some(ago_s), fast))
     }
 
     fn check_stale(&self) -> Option<Verdict> {

@@ -1,5 +1,5 @@
 //! From the words of the command line to a command: spellings of `ip`, and what to type instead of commands of other
-//! programs.
+//! programs. A line that is not understood becomes a message of one line.
 
 use crate::commands::{self, Cli};
 use clap::{
@@ -8,6 +8,7 @@ use clap::{
 };
 use std::ffi::OsString;
 
+/// The command, or an error: [`message`] tells a mistake from a request for help.
 pub(crate) fn parse(typed: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let matches = commands::command().try_get_matches_from(words(typed)).map_err(explain)?;
     Cli::from_arg_matches(&matches)
@@ -17,11 +18,58 @@ pub(crate) fn parse(typed: impl Iterator<Item = OsString>) -> Result<Cli, clap::
 fn explain(mut error: clap::Error) -> clap::Error {
     if error.kind() == ErrorKind::InvalidSubcommand
         && let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand)
-        && let Some(instead) = instead_of(typed)
+        && let Some(instead) =
+            instead_of(typed).filter(|_| help_command(&error.to_string()) == Some("shunt".to_owned()))
     {
+        error.remove(ContextKind::SuggestedSubcommand);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![instead.into()]));
     }
     error
+}
+
+/// What is wrong and what to type, in one line; none if help or the version was asked for.
+pub(crate) fn message(error: &clap::Error) -> Option<String> {
+    let is_question =
+        error.exit_code() == 0 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    (!is_question).then(|| one_line(&error.to_string()))
+}
+
+/// The parts of clap's message, which takes several lines: what is wrong, the possible values, tips. Without a tip, the
+/// help of the command is named.
+fn one_line(text: &str) -> String {
+    let parts = text.lines().map(str::trim).take_while(|line| !is_about_help(line));
+    let (mut message, mut has_way_out) = (String::new(), false);
+    for part in parts.filter(|part| !part.is_empty()) {
+        if let Some(tip) = part.strip_prefix("tip: ") {
+            // The possible values are better than the one that looks alike.
+            if !message.contains("; expected one of ") {
+                message += &format!("; {tip}");
+            }
+            has_way_out = true;
+        } else if let Some(values) = part.strip_prefix("[possible values: ") {
+            message += &format!("; expected one of {}", values.trim_end_matches(']'));
+            has_way_out = true;
+        } else {
+            let part = part.strip_prefix("error: ").unwrap_or(part);
+            message += if message.is_empty() { part } else { " " };
+            message += if message.ends_with(' ') { part } else { "" };
+        }
+    }
+    match help_command(text).filter(|_| !has_way_out) {
+        Some(command) => format!("{message}; see `{command} --help`"),
+        None => message,
+    }
+}
+
+fn is_about_help(line: &str) -> bool {
+    line.starts_with("Usage: ") || line.starts_with("For more information")
+}
+
+/// The command whose usage clap's message shows: `shunt flow add`.
+fn help_command(text: &str) -> Option<String> {
+    let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "))?;
+    let is_word = |word: &&str| !word.starts_with(['[', '<', '-']);
+    Some(usage.split_whitespace().take_while(is_word).collect::<Vec<_>>().join(" "))
 }
 
 /// The words of the command line, with the short options of `ip` as clap knows them: `-br` anywhere, `-d` before the

@@ -19,6 +19,7 @@ mod load;
 mod man;
 mod model;
 mod next;
+mod off;
 mod option_keys;
 mod probe;
 mod qos;
@@ -33,6 +34,7 @@ mod why;
 
 mod arguments;
 mod hosts;
+mod listed;
 mod measure;
 mod result_files;
 
@@ -109,6 +111,8 @@ commands! {
     Why(why::WhyArgs),
     Conntrack(conntrack::ConntrackArgs),
     Watch(watch::WatchArgs),
+    Off(off::OffArgs),
+    On(off::OnArgs),
     Flush(flush::FlushArgs),
     Flow(flow::FlowArgs),
     Qos(qos::QosArgs),

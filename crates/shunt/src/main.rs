@@ -24,6 +24,7 @@ use commands::Cli;
 use output::write_stderr;
 use shunt_api::{ErrorBody, Failure, FailureCode};
 use std::{
+    ffi::OsString,
     io::{self, Write},
     process::ExitCode,
 };
@@ -31,7 +32,17 @@ use std::{
 fn main() -> ExitCode {
     // If a shell asks for completions, answers and exits.
     CompleteEnv::with_factory(commands::command).complete();
-    let typed = cli::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let typed = match cli::parse(words.iter().cloned()) {
+        Ok(typed) => typed,
+        Err(error) => match cli::message(&error) {
+            Some(wrong) => {
+                let json = words.iter().any(|word| word == "--json" || word == "-j");
+                return report_failure(&failure::usage(wrong).into(), json, false);
+            }
+            None => error.exit(),
+        },
+    };
     let (json, verbose) = (typed.json, typed.verbose);
     match run(typed) {
         Ok(()) => ExitCode::SUCCESS,

@@ -276,7 +276,8 @@ async function showWhy(connection) {
 		const parts = directions.flatMap((why) => {
 			const since = why.since_s === null || why.since_s === undefined ? "" : ` for ${time(why.since_s)}`;
 			const path = why.in_port && why.out_port ? `, ${why.in_port} → ${why.out_port}` : "";
-			const said = [element("h3", `${why.dir}: ${why.fast ? `fast by ${why.engine}` : "slow"}${since}${path}`)];
+			const idle = why.idle ? `idle, was ${why.idle.was_fast ? "fast" : "slow"}` : "slow";
+			const said = [element("h3", `${why.dir}: ${why.fast ? `fast by ${why.engine}` : idle}${since}${path}`)];
 			if (why.because) {
 				const { reason, meaning, detail, remedy } = why.because;
 				said.push(element("p", `${reason}: ${meaning}`), element("p", detail), element("p", remedy));

@@ -1,8 +1,8 @@
 //! Finds the connections that `shunt why` is asked about, in conntrack and in the flow table.
 
-use crate::flow_entry::{key_proto, key_protocol, key_tuple, new_tuple};
+use crate::flow_entry::{expired_tuple, key_proto, key_protocol, key_tuple, new_tuple};
 use nix::ifaddrs::getifaddrs;
-use shunt_api::{Selection, Tracked, Tuple};
+use shunt_api::{Proto, Selection, Tracked, Tuple};
 use shunt_bpf::{DataPlane, Entry, FlowTable, Key, abi};
 use shunt_core::reversed;
 use std::{
@@ -25,6 +25,8 @@ pub struct Candidate {
     pub(crate) tracked: Option<Tracked>,
     /// The flows of each direction: a direction has more than one if its packets arrive on several ports or VLANs.
     pub(crate) flows: [Vec<(Key, Entry)>; 2],
+    /// What is left of flows of each direction that have left the table.
+    pub(crate) expired: [Option<abi::Expired>; 2],
     /// Whether the connection begins or ends at the router itself.
     pub(crate) local: bool,
 }
@@ -68,8 +70,21 @@ impl Search {
         for candidate in &mut first {
             // The sources of the two directions are the two hosts, each before translation.
             candidate.local = candidate.tuples.iter().any(|tuple| local.contains(&tuple.src));
+            self.add_expired(candidate)?;
         }
         Ok((first, more))
+    }
+
+    fn add_expired(&self, candidate: &mut Candidate) -> Result<(), shunt_bpf::Error> {
+        let proto = match candidate.protocol {
+            6 => Proto::Tcp,
+            17 => Proto::Udp,
+            _ => return Ok(()),
+        };
+        for (tuple, expired) in candidate.tuples.iter().zip(&mut candidate.expired) {
+            *expired = self.table.expired(&expired_tuple(proto, tuple))?;
+        }
+        Ok(())
     }
 
     fn add_conntrack_entries(&self, matches: &mut Matches) -> Result<(), shunt_kernel::Error> {
@@ -196,7 +211,14 @@ impl Matches {
 
 impl Candidate {
     fn new(protocol: u8, tuples: [Tuple; 2]) -> Self {
-        Self { protocol, tuples, tracked: None, flows: [Vec::new(), Vec::new()], local: false }
+        Self {
+            protocol,
+            tuples,
+            tracked: None,
+            flows: [Vec::new(), Vec::new()],
+            expired: [None, None],
+            local: false,
+        }
     }
 
     fn id(&self) -> Id {

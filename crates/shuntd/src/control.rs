@@ -23,8 +23,8 @@ use crate::connection_search::{Candidate, Found};
 use admission::Client;
 use hyper::{Request, body::Incoming};
 use shunt_api::{
-    Connection, Explained, Failure, QosRemoval, QosStatus, QosTable, Selection, StaticRemoval, StaticTable,
-    Status, Tracked, WatchEvent,
+    Connection, Explained, Failure, OffRemoval, OffRequest, OffRule, QosRemoval, QosStatus, QosTable,
+    Selection, SlowTable, StaticRemoval, StaticTable, Status, Tracked, WatchEvent,
 };
 use shunt_http::{Admission, Hosts, Refusal};
 use std::{
@@ -51,6 +51,9 @@ pub enum Call {
     Metrics(oneshot::Sender<MetricsSource>),
     /// List all connections. The answer is a source that reads them on another thread.
     Flows(oneshot::Sender<Box<dyn FlowSource>>),
+    /// Find the connections that Linux forwards. The answer is a job for another thread that takes a sample of counts,
+    /// if rates are wanted, and returns the job that compares with it.
+    Slow(bool, oneshot::Sender<Job<Job<SlowTable>>>),
     /// Find the connections of a selection. The answer is a job that finds them on another thread.
     Find(Selection, oneshot::Sender<Job<Found>>),
     /// Explain why connections are fast or slow.
@@ -70,6 +73,12 @@ pub enum Call {
     DelStatic(StaticRemoval, oneshot::Sender<Result<u64, Failure>>),
     /// Return all static flows and routes.
     ListStatic(oneshot::Sender<StaticTable>),
+    /// Add a rule of `shunt off`. The answer is the number of rules, and a job for another thread that keeps them.
+    AddOff(OffRequest, oneshot::Sender<Result<(u64, Job<()>), Failure>>),
+    /// Remove rules of `shunt off`. The answer is how many, and a job for another thread that keeps the others.
+    DelOff(OffRemoval, oneshot::Sender<Result<(u64, Job<()>), Failure>>),
+    /// Return the rules of `shunt off`.
+    ListOff(oneshot::Sender<Vec<OffRule>>),
     /// Return the queues of the ports, with their counters.
     Qos(oneshot::Sender<Vec<QosStatus>>),
     /// Set the queues of ports; the table has passed [`shunt_api::check_qos`]. The answer is the number of ports.

@@ -19,6 +19,7 @@ use crate::{
     correction_queue::CorrectionQueue,
     failures::internal,
     iptables_poll,
+    off_rules::{OffRules, unix_time},
     port_counters::PortCounters,
     priority::Priority,
     rtnl_barrier,
@@ -78,6 +79,7 @@ pub(crate) struct Daemon {
     kernel_reads: KernelReads,
     steps: StepMeter,
     static_flows: StaticFlows,
+    off_rules: OffRules,
     trace_stream: TraceStream,
     ruleset_reader: RulesetReader,
     external: ExternalEngine,
@@ -124,6 +126,7 @@ impl Daemon {
             kernel_reads: KernelReads::default(),
             steps: StepMeter::default(),
             static_flows: StaticFlows::default(),
+            off_rules: parts.off_rules,
             trace_stream: TraceStream::default(),
             ruleset_reader: RulesetReader::default(),
             external: ExternalEngine::default(),
@@ -146,6 +149,9 @@ impl Daemon {
     /// return.
     pub(crate) async fn run(mut self, listeners: control::Listeners) -> Result<(), Failure> {
         self.write_settings();
+        if !self.off_rules.is_empty() {
+            self.plane.set_off(&self.off_rules.matches()).map_err(internal)?;
+        }
         self.counted_epoch = self.plane.control().epoch();
         if let Err(failure) = self.perform_first_actions() {
             self.undo_attachments();
@@ -274,8 +280,21 @@ impl Daemon {
         self.priority.renew();
         self.check_kernel_reads();
         self.handle(Event::Tick);
+        if self.off_rules.expire(unix_time())
+            && let Err(error) = self.enforce_off()
+        {
+            tracing::warn!("a rule of `shunt off` has ended, but its connections stay slow: {error}");
+        }
         self.trace_stream.report_lost(&self.plane);
         service_manager.tick();
+    }
+
+    /// Lets the rules of `shunt off` take effect: the programs learn nothing from the connections that they name, and
+    /// every flow is proved again, or refused, by its next packet.
+    fn enforce_off(&mut self) -> Result<(), shunt_bpf::Error> {
+        self.plane.set_off(&self.off_rules.matches())?;
+        self.handle(Event::Off);
+        Ok(())
     }
 
     fn on_kernel_changes(&mut self, changes: Vec<Event>) {

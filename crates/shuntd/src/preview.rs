@@ -6,6 +6,7 @@ use crate::{
     failures::{attach_failure, internal},
     foreign_programs::foreign_programs,
     kernel_probes::{probe, probes, tcx_probe, tx_drops_probe},
+    queue_settings,
     start::{self, Machine},
 };
 use shunt_api::{
@@ -24,22 +25,34 @@ use std::{
 /// Names of Shunt's programs, as the kernel reports them.
 const OWN_PROGRAMS: [&str; 5] = ["shunt_in", "shunt_in_l3", "shunt_out", "shunt_xdp", "shunt_xdp_ext"];
 
-/// The answer of `--dry-run`: the ports and engines of a start with these options. Fails where a start would fail.
+/// The answer of `--dry-run`: the ports and engines of a start with these options. Fails where a start would fail,
+/// except that the instance may run: then the answer is for a start after its end.
 pub(crate) async fn dry_run(instance: &Instance, config: &Config) -> Result<DryRun, Failure> {
-    control::check(instance, config)?;
+    let running = match control::check(instance, config) {
+        Err(failure) if failure.code == FailureCode::AlreadyRunning => true,
+        checked => checked.map(|()| false)?,
+    };
     let mut machine = Machine::read(config)?;
+    if running {
+        leave_out_own_programs(&mut machine.state);
+    }
     start::refuse(machine.obstacles(config))?;
     let plane = load(&machine, config)?;
     let mut core = start::core(config, plane.xdp_program_ids());
     core.handle(Instant::now(), Event::Dump(machine.state.clone()));
-    start::refuse(start::port_obstacles(instance, &core, &mut machine.kernel, config)?)?;
+    let mut of_ports = start::port_obstacles(instance, &core, &mut machine.kernel, config)?;
+    // Most likely this instance itself is attached there.
+    of_ports.retain(|obstacle| !running || obstacle.code != FailureCode::PortTaken);
+    start::refuse(of_ports)?;
     start::refuse(egress_obstacles(&core, &machine.state))?;
-    observe(&mut core, &mut machine.kernel, Some(&plane), &|_| true).await;
+    observe(&mut core, &mut machine.kernel, Some(&plane), &|name| !running || !is_own(name)).await;
     Ok(DryRun {
+        running,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance: instance.to_string(),
         ports: planned_ports(&core),
         slow_causes: core.slow_causes(TrackedCounts::default()),
+        unused_queues: queue_settings::unused(&core, &config.qos),
         ruleset: core.ruleset(),
         kernel: kernel_probes(&machine, Some(&plane), config),
     })
@@ -94,6 +107,17 @@ pub(crate) fn port_names(config: &Config) -> Result<Vec<String>, Failure> {
     let mut core = start::core(config, None);
     core.handle(Instant::now(), Event::Dump(state));
     Ok(core.ports().map(|(link, _)| link.name.clone()).collect())
+}
+
+/// Forgets the XDP programs of a daemon that runs: after its end, they are gone.
+fn leave_out_own_programs(state: &mut [Event]) {
+    for event in state {
+        if let Event::Link(link) = event
+            && link.xdp_prog.and_then(attach::program_name).is_some_and(|name| is_own(&name))
+        {
+            link.xdp_prog = None;
+        }
+    }
 }
 
 fn is_own(program: &str) -> bool {

@@ -1,12 +1,37 @@
 //! From the configuration of queues to that of the external engine.
 
-use shunt_api::{PortQos, QosClass, QosCounters, QosStatus};
+use shunt_api::{Engine, PortQos, QosClass, QosCounters, QosStatus, QosTable, UnusedQueues};
+use shunt_core::Core;
 use shunt_xsk::{
     protocol,
     sched::{ClassConfig, ClassCounters, MarkRule, SchedConfig},
 };
 
 const BITS_PER_BYTE: u64 = 8;
+
+/// How a port gets queues of Shunt, or else of Linux.
+pub(crate) const WITH_QUEUES: &str = "only the external engine has queues: set `engine = \"external\"` or \
+    `external_ports` in the configuration; with tc, shape by a qdisc (`tc qdisc replace dev PORT root cake`)";
+
+/// The ifindex of a port whose queues are in use, or why they are not.
+pub(crate) fn port_with_queues(core: &Core, port: &str) -> Result<u32, String> {
+    let Some((link, view)) = core.ports().find(|(link, _)| link.name == port) else {
+        return Err(format!("`{port}` is not a port of this instance"));
+    };
+    match view.setting.engine {
+        Engine::External => Ok(link.ifindex),
+        other => Err(format!("the port uses {other}, not the external engine: {}", view.reason)),
+    }
+}
+
+/// The queues of a configuration that a policy does not use.
+pub(crate) fn unused(core: &Core, table: &QosTable) -> Vec<UnusedQueues> {
+    let of_port = |port: &String| {
+        let why = port_with_queues(core, port).err()?;
+        Some(UnusedQueues { port: port.clone(), why, remedy: WITH_QUEUES.to_owned() })
+    };
+    table.keys().filter_map(of_port).collect()
+}
 
 /// The queues of the port in a slot. The configuration has passed [`PortQos::check`].
 pub(crate) fn for_slot(slot: u8, qos: &PortQos) -> protocol::Qos {

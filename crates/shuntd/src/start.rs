@@ -4,12 +4,16 @@ use crate::{
     control,
     failures::{failure, internal, load_failure},
     kernel_types::{self, pretends_missing},
+    off_rules::{OffRules, unix_time},
 };
-use shunt_api::{ChecksumChoice, Config, EngineChoice, Failure, FailureCode, Instance};
+use shunt_api::{
+    ChecksumChoice, Config, EngineChoice, Failure, FailureCode, Instance, RUNTIME_DIR_VARIABLE,
+    STATE_DIR_VARIABLE, state_dir,
+};
 use shunt_bpf::{Changes, DataPlane, LoadOptions, Size, TypesSource, abi, attach};
 use shunt_core::{Action, Choice, Core, Event, EventSource, Link, LinkLayer, no_device};
 use shunt_kernel::{Forwarding, Linux, NetlinkSubscription};
-use std::{path::Path, time::Instant};
+use std::{env, path::Path, time::Instant};
 
 // The subscription ignores the filters that the data plane attaches, by their priority.
 const _: () = assert!(attach::FILTER_PRIORITY == shunt_kernel::OWN_FILTER_PRIORITY);
@@ -23,6 +27,8 @@ pub(crate) struct Parts {
     pub(crate) core: Core,
     /// The policy's first actions.
     pub(crate) actions: Vec<Action>,
+    /// The rules of `shunt off` that were kept.
+    pub(crate) off_rules: OffRules,
 }
 
 pub(crate) fn require_root() -> Result<(), Failure> {
@@ -188,7 +194,9 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
     let mut core = core(config, plane.xdp_program_ids());
     let actions = core.handle(Instant::now(), Event::Dump(state));
     refuse(port_obstacles(instance, &core, &mut kernel, config)?)?;
-    Ok(Parts { kernel, subscription, plane, core, actions })
+    let state = state_dir(env::var_os(STATE_DIR_VARIABLE), env::var_os(RUNTIME_DIR_VARIABLE));
+    let off_rules = OffRules::load(instance.off_path(&state), unix_time());
+    Ok(Parts { kernel, subscription, plane, core, actions, off_rules })
 }
 
 /// Attaches the programs that invalidate flows inside the kernel, before a change is acknowledged. Without one of them,

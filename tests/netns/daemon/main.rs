@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod access;
+mod bad_input;
 mod bursts;
 mod captures;
 mod clsact;
@@ -19,6 +20,7 @@ mod legacy_rules;
 mod limits;
 mod log;
 mod metrics;
+mod off_command;
 mod openapi;
 mod ports;
 mod previews;
@@ -26,6 +28,7 @@ mod programs;
 mod readers;
 mod refusals;
 mod restarts;
+mod slow_flows;
 mod systemd_unit;
 mod top_command;
 mod tracked;

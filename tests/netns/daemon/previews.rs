@@ -1,7 +1,7 @@
 //! `shunt up --dry-run` and `shunt probe`: they attach nothing, and `shunt up` then does what they said.
 
 use serde_json::Value;
-use shunt_api::{DryRun, FailureCode, ProbeAnswer, ProbeReport, Status};
+use shunt_api::{DryRun, Engine, FailureCode, ProbeAnswer, ProbeReport, Status};
 use shunt_bpf::attach::{Hook, tcx_programs};
 use shunt_testkit::{Process, Shunt, Topology, require_root, rulesets, silent_router, wait_until};
 use std::process::{Command, Stdio};
@@ -193,9 +193,18 @@ fn a_running_instance_is_no_foreign_program_to_the_probe() {
     let report = probe(&shunt, "--engine xdp");
     assert_eq!(report.obstacles[0].code, FailureCode::AlreadyRunning, "{report:#?}");
     assert_eq!(report.slow_causes, [], "{report:#?}");
-    let output = shunt.run("up --dry-run");
-    assert_eq!(output.code, Some(FailureCode::AlreadyRunning.exit_code().into()), "{output:?}");
-    shunt.done("status");
+    // Another configuration can be tried beside it.
+    for engine in [Engine::Xdp, Engine::Tc] {
+        let planned = dry_run(&shunt, &format!("--engine {engine}"));
+        assert!(planned.running && planned.slow_causes.is_empty(), "{planned:#?}");
+        assert_eq!(
+            planned.ports.iter().map(|port| port.engine).collect::<Vec<_>>(),
+            [engine; 2],
+            "{planned:#?}"
+        );
+    }
+    let status: Status = serde_json::from_str(&shunt.done("status --json")).unwrap();
+    assert!(status.ports.iter().all(|port| port.engine == Engine::Xdp && port.xdp_attached), "{status:#?}");
 }
 
 #[test]

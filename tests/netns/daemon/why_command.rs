@@ -187,3 +187,45 @@ fn why_reports_an_egress_device_that_is_not_a_port() {
     assert!(detail(1).starts_with("no packet"), "{found:#}");
     shunt.done("down");
 }
+
+/// A flow that has had no packet for `idle` leaves the table; its connection stays in conntrack.
+#[test]
+fn why_calls_a_connection_without_packets_idle() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(RULES);
+    let shunt = Shunt::on(lab.router());
+    let file = shunt.file("idle.toml", "idle = \"1s\"\n");
+    shunt.done(&format!("up --engine tc --config {}", file.display()));
+    let (there, back) = (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()));
+    let syn = lab.lan().tcp_to(4200, lab.wan().at(80), 0);
+    let connection = Handshake::open(&there, &back, &syn, lab.wan());
+    let words = "tcp 192.168.1.2:4200 198.18.0.2:80";
+    let fast = |shunt: &Shunt| ask(shunt, words)["directions"][0]["fast"] == true;
+    let learned = wait_for(AGAIN, || {
+        there.pass(&connection.from_client(&syn, 0, "data"));
+        fast(&shunt).then_some(())
+    });
+    assert!(learned.is_some(), "{}", shunt.done(&format!("why {words}")));
+    let idle = wait_for(AGAIN, || {
+        let found = ask(&shunt, words)["directions"][0].clone();
+        found["idle"].is_object().then_some(found)
+    });
+    let idle = idle.unwrap_or_else(|| panic!("never idle: {}", shunt.done(&format!("why {words}"))));
+    assert_eq!(
+        (&idle["fast"], &idle["idle"]["was_fast"], &idle["because"]),
+        (&false.into(), &true.into(), &Value::Null)
+    );
+    assert!(idle["idle"]["for_s"].as_u64().is_some_and(|seconds| seconds >= 2), "{idle:#}");
+    wait_until("the flow has left the table", || {
+        let flows: Value = serde_json::from_str(&shunt.done("flows --json --over 0s --dport 80")).unwrap();
+        flows.as_array().unwrap().iter().all(|flow| flow["state"] == "slow")
+    });
+    let text = shunt.done(&format!("why {words}"));
+    assert!(text.contains("  idle for ") && text.contains("s; was fast\n"), "{text}");
+    // A packet ends the pause.
+    says(&shunt, words, None, || drop(there.pass(&connection.from_client(&syn, 0, "data"))));
+    assert!(ask(&shunt, words)["directions"][0]["idle"].is_null(), "{}", shunt.done(&format!("why {words}")));
+    shunt.done("down");
+}

@@ -105,7 +105,7 @@ fn an_error_names_the_port_the_key_and_what_is_possible() {
             "class `bulk`: target: expected less than the interval, which is 100ms, got 1s",
         ),
         ("[qos.wan0]", "[qos.\"wan 0\"]", "`wan 0` is not a valid name of a network device"),
-        ("police", "polise", "unknown field `polise`"),
+        ("police", "polise", "unknown key `polise`; did you mean `police`?"),
     ] {
         let message = why(from, to);
         assert!(message.contains(expected) && !message.contains('\n'), "{to}: {message}");

@@ -40,9 +40,12 @@ fn facts(tracked: &Tracked) -> DirectionFacts<'_> {
         refused: None,
         refused_after_retirement: false,
         packets_seen: 1,
+        window_age_s: 1,
+        last_use: None,
         packets_needed: 2,
         learning_blocked: None,
         excluded: false,
+        off: None,
         needs_reply: None,
         learns: true,
         local: false,
@@ -104,6 +107,9 @@ fn the_configuration_and_blocked_ports_give_the_reason_for_every_connection() {
     assert_eq!((needs(&udp).slow, needs(&udp).detail.as_str()), (Some("unreplied"), "`limit` in a chain"));
     assert_eq!(needs(&tracked(UDP, None, GOOD)).slow, Some("miss"));
     assert_eq!(reason(DirectionFacts { excluded: true, ..facts(&udp) }), Some("excluded"));
+    let off =
+        DirectionFacts { off: Some("src 192.0.2.1".to_owned()), excluded: true, ..facts(&udp) }.verdict();
+    assert_eq!((off.slow, off.detail.as_str()), (Some("off"), "src 192.0.2.1"));
     let local = DirectionFacts { local: true, ..facts(&udp) }.verdict();
     assert!(local.detail.contains("the router itself"), "{local:?}");
     let off = DirectionFacts { learns: false, ..facts(&udp) }.verdict();
@@ -131,6 +137,47 @@ fn a_flow_that_is_not_in_use_gives_the_reason() {
     let later = DirectionFacts { refused_after_retirement: true, ..retired }.verdict();
     assert_eq!(later.slow, Some("not-proved"));
     assert!(later.detail.contains("until 5 s ago: tcp-flags"), "{later:?}");
+}
+
+#[test]
+fn a_direction_without_packets_is_idle_and_not_slow() {
+    let tcp = tracked(TCP, Some("ESTABLISHED"), GOOD);
+    let last = |ago_s| Some(LastUse { ago_s, fast: true });
+    let silent = DirectionFacts { last_use: last(9), packets_seen: 3, window_age_s: 30, ..facts(&tcp) };
+    let idle_for = |facts: &DirectionFacts| facts.verdict().idle.map(|idle| (idle.for_s, idle.was_fast));
+    // In the table, and after it has left the table.
+    for flow in [flow(FlowState::Stale), None] {
+        let silent = DirectionFacts { flow, ..silent.clone() };
+        assert_eq!(idle_for(&silent), Some((Some(9), true)));
+        assert_eq!((silent.verdict().slow, silent.verdict().since_s), (None, None));
+        // A packet has come since, or was refused since, or the pause is short.
+        assert_eq!(idle_for(&DirectionFacts { window_age_s: 3, ..silent.clone() }), None);
+        assert_eq!(idle_for(&DirectionFacts { refused: Some("not-proved"), ..silent.clone() }), None);
+        assert_eq!(idle_for(&DirectionFacts { last_use: last(1), ..silent }), None);
+    }
+    let swept = FlowFacts { retired_why: Some("idle"), ..flow(FlowState::Retired).unwrap() };
+    assert_eq!(idle_for(&DirectionFacts { flow: Some(swept), ..silent.clone() }), Some((Some(9), true)));
+    // In use until now; ended; blocked: none of them is idle.
+    for other in [
+        DirectionFacts { flow: flow(FlowState::Active), ..silent.clone() },
+        DirectionFacts { flow: flow(FlowState::Retired), ..silent.clone() },
+        DirectionFacts { excluded: true, ..silent.clone() },
+        DirectionFacts { off: Some("by a rule".to_owned()), ..silent.clone() },
+    ] {
+        assert_eq!(idle_for(&other), None);
+    }
+}
+
+#[test]
+fn a_direction_that_was_refused_long_ago_is_idle_and_keeps_the_reason() {
+    let tcp = tracked(TCP, Some("ESTABLISHED"), GOOD);
+    let refused =
+        DirectionFacts { refused: Some("not-liberal"), window_age_s: 30, packets_seen: 0, ..facts(&tcp) };
+    let verdict = refused.verdict();
+    assert_eq!(verdict.idle, Some(Idle { for_s: None, was_fast: false }));
+    assert_eq!((verdict.slow, verdict.since_s), (Some("not-liberal"), None));
+    let lately = DirectionFacts { window_age_s: 15, ..refused }.verdict();
+    assert_eq!((lately.slow, lately.idle), (Some("not-liberal"), None));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::{
     definitions::mask, problem::line_of,
 };
 use serde::Deserialize;
+use shunt_api::reword_toml;
 use std::collections::BTreeMap;
 use toml::Spanned;
 
@@ -155,7 +156,7 @@ pub(super) fn socs_of(text: &str) -> Vec<String> {
 fn read(text: &str, soc: Option<&str>) -> Result<Definitions, Problems> {
     let file: File = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(0, |span| line_of(text, span.start));
-        Problem::new(line, error.message().trim())
+        Problem::new(line, reword_toml(error.message()))
     })?;
     let File { block, register, counters } = file;
     let mut registers: Vec<(Register, Option<String>)> = Vec::new();

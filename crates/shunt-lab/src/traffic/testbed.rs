@@ -102,6 +102,7 @@ impl Network {
     /// Checks that the devices can send and receive the packets of a spec.
     pub(super) fn check_devices(&self, spec: &TrafficSpec) -> Result<(), Error> {
         if let Self::Here(nics) = self {
+            nics.check_apart()?;
             for device in [&nics.tx, &nics.rx] {
                 Station::here(device, l3_bytes(spec))?;
             }
@@ -122,6 +123,7 @@ impl Network {
                     );
                     return Err(Error::Asked(why));
                 }
+                nics.check_apart()?;
                 let (mtu, shape) = (l3_bytes(spec), &spec.shape);
                 let (mut tx, mut rx) = (Station::here(&nics.tx, mtu)?, Station::here(&nics.rx, mtu)?);
                 (tx.next_hop, rx.next_hop) = (rx.mac, tx.mac);
@@ -136,6 +138,19 @@ impl Network {
                 Ok((tx, rx))
             }
         }
+    }
+}
+
+impl Nics {
+    /// Fails if both names are the same: a device does not receive what it sends.
+    fn check_apart(&self) -> Result<(), Error> {
+        let Self { tx, rx, .. } = self;
+        if tx != rx {
+            return Ok(());
+        }
+        Err(Error::Asked(format!(
+            "--tx {tx} --rx {rx}: a device does not receive what it sends; name the device at the other side for --rx"
+        )))
     }
 }
 

@@ -15,6 +15,9 @@ pub enum CaseError {
     /// The text is not a case.
     #[error("{0}")]
     Text(String),
+    /// The text is not TOML, or not that of a case.
+    #[error("{}", .0.message())]
+    Document(Box<toml::de::Error>),
     /// No parameter has this name.
     #[error("there is no parameter {name}{hint}")]
     Name {
@@ -77,7 +80,7 @@ impl Case {
     /// # Errors
     /// Fails if the text is not TOML, a parameter is unknown or has another type, or a parameter cannot be.
     pub fn parse(text: &str) -> Result<Self, CaseError> {
-        let wrong = |error: toml::de::Error| CaseError::Text(error.to_string());
+        let wrong = |error: toml::de::Error| CaseError::Document(Box::new(error));
         let mut table: Table = toml::from_str(text).map_err(wrong)?;
         let before = table.clone();
         let unknown = take_unknown(&mut table);

@@ -50,6 +50,39 @@ fn options_of_ip_are_understood_and_other_programs_commands_are_answered() {
 }
 
 #[test]
+fn a_line_that_is_not_understood_is_answered_in_one_line_with_a_way_out() {
+    let said = |line: &str| {
+        let error = super::parse(line.split_whitespace().map(Into::into)).unwrap_err();
+        message(&error).unwrap_or_else(|| panic!("{line}"))
+    };
+    for (line, wanted) in [
+        ("start", "unrecognized subcommand 'start'; `shunt up` starts an instance"),
+        ("flows --proto icmp", "invalid value 'icmp' for '--proto <PROTO>'; expected one of tcp, udp"),
+        (
+            "flow add --src 1.2.3.4",
+            "invalid value '1.2.3.4' for '--src <ADDR:PORT>': expected an address and a port, such as 192.0.2.1:5000 or \
+             [2001:db8::1]:5000",
+        ),
+        ("watch --for 5", "invalid value '5' for '--for <TIME>': expected a duration such as 500ms or 2s"),
+        (
+            "compare a.json",
+            "the following required arguments were not provided: <B>; see `shunt compare --help`",
+        ),
+        ("reg show", "unrecognized subcommand 'show'; see `shunt reg --help`"),
+        (
+            "up --dry-run --foreground",
+            "the argument '--dry-run' cannot be used with '--foreground'; see `shunt up --help`",
+        ),
+    ] {
+        assert_eq!(said(&format!("shunt {line}")), wanted);
+    }
+    for question in ["shunt --help", "shunt up -h", "shunt --version", "shunt reg"] {
+        let error = super::parse(question.split_whitespace().map(Into::into)).unwrap_err();
+        assert_eq!(message(&error), None, "{question}");
+    }
+}
+
+#[test]
 fn the_instance_is_no_option_of_commands_that_ask_no_daemon() {
     command().debug_assert();
     let help = |line: &str| {

@@ -1,15 +1,18 @@
 //! Arguments and value parsers that several commands share.
 
-use crate::client::candidates;
+use crate::{client::candidates, failure::usage};
 use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use clap_complete::engine::ArgValueCandidates;
 use serde::de::{DeserializeOwned, IntoDeserializer, value::Error as ValueError};
-use shunt_api::{Network, Proto, Selection};
+use shunt_api::{Failure, Network, Proto, Selection};
 use shunt_wire::{line::IpVersion, quantity};
-use std::time::Duration;
+use std::{
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
 
 /// The heading of options that choose connections.
 pub(super) const WHICH: &str = "Which connections";
@@ -39,6 +42,60 @@ impl SelectionArgs {
         let Self { src, dst, sport, dport, proto } = *self;
         Selection { src, dst, sport, dport, proto }
     }
+}
+
+/// Connections, by words or by options.
+#[derive(Debug, Args)]
+pub(crate) struct ConnectionArgs {
+    /// A short form of --proto, --src and --dst, in this order: tcp or udp, then ADDR, ADDR:PORT, [ADDR6]:PORT or
+    /// ADDR/LEN.
+    #[arg(value_name = "PROTO|SRC|DST", num_args = 0..=3)]
+    words: Vec<String>,
+    #[command(flatten)]
+    selection: SelectionArgs,
+}
+
+impl ConnectionArgs {
+    pub(crate) fn selection(&self) -> Result<Selection, Failure> {
+        let mut selection = self.selection.selection();
+        let mut words = self.words.as_slice();
+        if let [first, rest @ ..] = words {
+            let proto = [Proto::Tcp, Proto::Udp].into_iter().find(|proto| proto.to_string() == *first);
+            if let Some(proto) = proto {
+                selection.proto = Some(proto);
+                words = rest;
+            }
+        }
+        for (n, word) in words.iter().enumerate() {
+            let (network, port) = address_and_port(word).map_err(usage)?;
+            match n {
+                0 => (selection.src, selection.sport) = (Some(network), port.or(selection.sport)),
+                1 => (selection.dst, selection.dport) = (Some(network), port.or(selection.dport)),
+                _ => {
+                    let why = "expected at most a source and a destination, after an optional tcp or udp";
+                    return Err(usage(format!("`{word}`: {why}")));
+                }
+            }
+        }
+        Ok(selection)
+    }
+}
+
+/// Reads an address, a network, or an address with a port.
+fn address_and_port(word: &str) -> Result<(Network, Option<u16>), String> {
+    match word.parse::<SocketAddr>() {
+        Ok(both) => Ok((both.ip().into(), Some(both.port()))),
+        Err(_) => match word.rsplit_once(':').filter(|(address, _)| is_address(address)) {
+            Some((_, port)) => Err(format!("`{word}`: `{port}` is not a port; expected 0 to 65535")),
+            None => Ok((word.parse()?, None)),
+        },
+    }
+}
+
+/// Whether this is what may stand before a port.
+fn is_address(text: &str) -> bool {
+    let bracketed = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    text.parse::<Ipv4Addr>().is_ok() || bracketed.is_some_and(|text| text.parse::<Ipv6Addr>().is_ok())
 }
 
 /// Accepts one of `names` and reads it as the messages of the control socket spell it.
@@ -83,6 +140,12 @@ pub(crate) fn ip_version(text: &str) -> Result<IpVersion, String> {
     }
 }
 
+/// An address with a port.
+pub(crate) fn endpoint(text: &str) -> Result<SocketAddr, String> {
+    let wanted = "expected an address and a port, such as 192.0.2.1:5000 or [2001:db8::1]:5000";
+    text.parse().map_err(|_| wanted.to_owned())
+}
+
 /// The name of a network device, as the kernel accepts it.
 pub(crate) fn port_name(text: &str) -> Result<String, String> {
     let wrong =
@@ -95,4 +158,37 @@ pub(crate) fn port_name(text: &str) -> Result<String, String> {
 pub(crate) fn parse_args<A: Args>(words: &str) -> Result<A, clap::Error> {
     let command = A::augment_args(clap::Command::new("shunt").no_binary_name(true));
     A::from_arg_matches(&command.try_get_matches_from(words.split_whitespace())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_named_by_words_or_by_options() {
+        let why = |words: &str| parse_args::<ConnectionArgs>(words).unwrap().selection();
+        let whole = "src=192.0.2.1&dst=198.51.100.1&sport=1000&dport=53&proto=udp";
+        assert_eq!(why("udp 192.0.2.1:1000 198.51.100.1:53").unwrap().query(), whole);
+        assert_eq!(
+            why("-p udp -s 192.0.2.1 --sport 1000 -d 198.51.100.1 --dport 53").unwrap().query(),
+            whole
+        );
+        assert_eq!(
+            why("192.0.2.1 [2001:db8::1]:443").unwrap().query(),
+            "src=192.0.2.1&dst=2001:db8::1&dport=443"
+        );
+        assert_eq!(
+            why("tcp 192.0.2.0/24 --dport 22").unwrap().query(),
+            "src=192.0.2.0/24&dport=22&proto=tcp"
+        );
+        assert_eq!(why("").unwrap(), Selection::default());
+        for wrong in ["eth0", "192.0.2.1 tcp", "192.0.2.1:99999", "192.0.2.1 192.0.2.2 192.0.2.3"] {
+            assert!(why(wrong).is_err(), "{wrong}");
+        }
+        for (wrong, part) in
+            [("192.0.2.1:99999", "`99999` is not a port"), ("[2001:db8::1]:x", "`x` is not a port")]
+        {
+            assert!(why(wrong).unwrap_err().message.contains(part), "{wrong}");
+        }
+    }
 }

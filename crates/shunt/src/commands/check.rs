@@ -6,11 +6,11 @@ use super::{arguments::port_name, measure::measure_and_show};
 use crate::{
     client::partner::RemotePartner,
     command::{Command, Context},
-    failure::{bad_file, usage},
+    failure::{bad_file, no_device, usage},
     output::Show,
 };
 use clap::{Args, builder::PossibleValuesParser};
-use nix::unistd::geteuid;
+use nix::{net::if_::if_nametoindex, unistd::geteuid};
 use shunt_api::{Failure, FailureCode};
 use shunt_inspect::check::{self, End, Port, junit};
 use std::{fs, path::PathBuf, sync::Arc};
@@ -114,6 +114,10 @@ impl Checking {
             );
         }
         let Self { port, peer, only, junit: path } = self;
+        require_here(&port)?;
+        if let Some(Peer::Here(peer)) = &peer {
+            require_here(peer)?;
+        }
         measure_and_show(show, move |stop| {
             let peer = peer.map(Peer::reach).transpose()?;
             let report = check::run(&port, peer.as_ref(), &only, stop)
@@ -125,6 +129,12 @@ impl Checking {
         })
         .await
     }
+}
+
+/// Fails if a port of this namespace does not exist.
+fn require_here(port: &Port) -> Result<(), Failure> {
+    let exists = port.netns.is_some() || if_nametoindex(port.name.as_str()).is_ok();
+    if exists { Ok(()) } else { Err(no_device(&port.name)) }
 }
 
 impl Peer {

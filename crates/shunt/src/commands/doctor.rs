@@ -10,7 +10,7 @@ pub(crate) mod view;
 use super::{arguments::duration_or_seconds, link::read, measure::measure_and_show, model};
 use crate::{
     command::{Command, Context},
-    failure::{bad_file, traffic_failed, usage},
+    failure::{bad_file, bad_json, traffic_failed, usage},
     output::Show,
 };
 use clap::Args;
@@ -124,8 +124,8 @@ impl DoctorPlan {
         if let Some(path) = recorded {
             let text = fs::read_to_string(&path).map_err(|error| bad_file(&path, error))?;
             let systems = serde_json::from_str(&text);
-            let systems = systems
-                .map_err(|error| bad_file(&path, format!("not a record of `shunt doctor`: {error}")))?;
+            let systems =
+                systems.map_err(|error| bad_json(&path, "a record of `shunt doctor --record`", &error))?;
             return Ok(Self { look: Look::Recorded(systems), board });
         }
         if port.is_some() && port == peer {

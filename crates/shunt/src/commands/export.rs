@@ -1,6 +1,6 @@
 //! `shunt export`: the connections of the fast path for other programs, as NDJSON or IPFIX.
 
-use super::arguments::{SelectionArgs, duration};
+use super::arguments::{SelectionArgs, duration, endpoint};
 use crate::{
     command::{Command, Context},
     failure::{bad_file, usage},
@@ -30,7 +30,7 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_enum, default_value = "ndjson")]
     format: ExportFormat,
     /// Send IPFIX to this collector by UDP, instead of to standard output; the usual port is 4739.
-    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "output")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint, conflicts_with = "output")]
     to: Option<SocketAddr>,
     /// Write to this file.
     #[arg(short, long, value_name = "FILE")]
@@ -185,11 +185,11 @@ fn records(connection: &Connection, now: Duration) -> impl Iterator<Item = FlowR
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::flows::sample::connections;
+    use crate::commands::flows::sample::{tcp, udp6};
 
     #[test]
     fn each_direction_is_a_record_and_each_connection_a_line() {
-        let (all, now) = (connections(), Duration::from_secs(100_000));
+        let (all, now) = (vec![tcp(), udp6()], Duration::from_secs(100_000));
         let records: Vec<FlowRecord> = all.iter().flat_map(|one| records(one, now)).collect();
         assert_eq!(records.len(), all.iter().map(|one| one.directions.len()).sum::<usize>());
         let (first, flow) = (&records[0], &all[0].directions[0]);

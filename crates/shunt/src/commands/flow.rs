@@ -2,7 +2,7 @@
 
 pub(crate) mod view;
 
-use super::arguments::{bytes, name_of};
+use super::arguments::{bytes, endpoint, name_of};
 use crate::{
     client::control::Client,
     command::{Command, Context},
@@ -39,7 +39,7 @@ enum FlowCommand {
     Del(Box<DelArgs>),
     /// Add the routes and flows of a file.
     Load {
-        /// A TOML file with [[route]] and [[flow]].
+        /// A TOML file with [[route]] and [[flow]]; docs/guide/static-flows.md has its keys.
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
@@ -60,10 +60,10 @@ pub(crate) struct KeyArgs {
     #[arg(long, value_parser = name_of::<Proto>(&["tcp", "udp"]))]
     proto: Proto,
     /// The source of the arriving packets, before any translation.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint)]
     src: SocketAddr,
     /// The destination of the arriving packets, before any translation.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint)]
     dst: SocketAddr,
 }
 
@@ -76,10 +76,10 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "MAC")]
     dmac: Option<Mac>,
     /// Rewrite the source to this address and port.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint)]
     snat: Option<SocketAddr>,
     /// Rewrite the destination to this address and port.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint)]
     dnat: Option<SocketAddr>,
     /// Send by the route with this name, which `shunt flow load` added.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["out_port", "next_hop", "smac", "vlans"])]
@@ -121,10 +121,10 @@ pub(crate) struct DelArgs {
     #[arg(long, requires = "in_port", value_parser = name_of::<Proto>(&["tcp", "udp"]))]
     proto: Option<Proto>,
     /// The source of the arriving packets, before any translation.
-    #[arg(long, value_name = "ADDR:PORT", requires = "in_port")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint, requires = "in_port")]
     src: Option<SocketAddr>,
     /// The destination of the arriving packets, before any translation.
-    #[arg(long, value_name = "ADDR:PORT", requires = "in_port")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint, requires = "in_port")]
     dst: Option<SocketAddr>,
     /// Remove the route with this name.
     #[arg(long, value_name = "NAME")]

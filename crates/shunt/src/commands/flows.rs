@@ -1,4 +1,4 @@
-//! `shunt flows`: lists the connections on the fast path, or adds them up by host.
+//! `shunt flows`: lists the connections, fast and slow, or adds them up by host.
 
 mod filter;
 pub(crate) mod view;
@@ -6,30 +6,35 @@ pub(crate) mod view;
 use super::{
     arguments::{SelectionArgs, WHICH, duration, name_of},
     hosts::{Names, totals},
+    listed::{UNCOUNTED, listed},
 };
 use crate::{
-    client::candidates,
+    client::{candidates, control::Client},
     command::{Command, Context},
-    output::Show,
+    output::{Show, write_stderr},
 };
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCandidates;
 use filter::{Filter, Order, SortKey};
-use shunt_api::{Connection, Engine, FlowState};
+use shunt_api::{Connection, Engine, FlowState, SlowTable};
 use std::time::Duration;
 
-/// Show the connections on the fast path.
+/// Show the connections: those on the fast path, and those whose packets Linux forwards (slow).
+///
+/// Slow connections are those that conntrack knows and of which packets came while the rates were measured. Their rates
+/// need conntrack's counters (sysctl net.netfilter.nf_conntrack_acct); without them, all are shown, without rates.
 #[derive(Debug, Args)]
 pub(crate) struct FlowsArgs {
     #[command(flatten)]
     selection: SelectionArgs,
-    /// Only connections in this state.
-    #[arg(long, help_heading = WHICH, value_parser = name_of::<FlowState>(&["active", "pending", "stale", "retired", "static"]))]
+    /// Only connections in this state; slow are those without a flow.
+    #[arg(long, help_heading = WHICH, value_parser = name_of::<FlowState>(&["slow", "active", "pending", "stale", "retired", "static"]))]
     state: Option<FlowState>,
     /// Only connections that this engine sends.
     #[arg(long, help_heading = WHICH, value_parser = name_of::<Engine>(&["tc", "xdp", "external"]))]
     engine: Option<Engine>,
-    /// Only connections whose packets arrive or leave through this device.
+    /// Only connections on the fast path whose packets arrive or leave through this device. Of slow connections, the
+    /// devices are not known.
     #[arg(long = "dev", alias = "port", value_name = "DEV", help_heading = WHICH, add = ArgValueCandidates::new(candidates::devices))]
     device: Option<String>,
     /// Add the connections up: one line for each host at either end of a connection, with its name from the DHCP leases
@@ -50,6 +55,9 @@ pub(crate) struct FlowsArgs {
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = rate_time)]
     over: Duration,
 }
+
+/// How long the rates of slow connections are measured with --over 0s.
+const SLOW_RATE_TIME: Duration = Duration::from_millis(200);
 
 /// The key by which connections are added up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -78,6 +86,7 @@ impl Command for FlowsArgs {
         [shunt flows]
         shunt flows --limit 10 # the ten fastest connections
         shunt flows --by host # who uses the line
+        shunt flows --state slow # the connections that Linux forwards
         shunt flows -br --dst 198.51.100.0/24 --proto udp # one line for each connection to a network
         shunt flows --dev lan0 --sort packets # connections that arrive or leave by a device
     ";
@@ -88,9 +97,13 @@ impl Command for FlowsArgs {
     }
 
     async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
-        let path = format!("/v1/flows?rate_over_ms={}", plan.over.as_millis());
-        let mut connections: Vec<Connection> = context.client.get(&path).await?;
         let filter = plan.filter();
+        let (fast, slow) = tokio::try_join!(
+            read(&context.client, &filter, plan.over),
+            read_slow(&context.client, &filter, plan.over)
+        )?;
+        note_omissions(&slow);
+        let mut connections = listed(fast, slow);
         connections.retain(|connection| filter.matches(connection));
         if let Some(By::Host) = plan.by {
             let mut hosts = totals(&connections, &Names::of_this_machine());
@@ -99,6 +112,32 @@ impl Command for FlowsArgs {
         }
         plan.order().apply(&mut connections);
         show(&connections)
+    }
+}
+
+async fn read(client: &Client, filter: &Filter, over: Duration) -> anyhow::Result<Vec<Connection>> {
+    if !filter.allows_fast() {
+        return Ok(Vec::new());
+    }
+    client.get(&format!("/v1/flows?rate_over_ms={}", over.as_millis())).await
+}
+
+async fn read_slow(client: &Client, filter: &Filter, over: Duration) -> anyhow::Result<SlowTable> {
+    if !filter.allows_slow() {
+        return Ok(SlowTable { counted: true, ..SlowTable::default() });
+    }
+    // Conntrack knows no age of most connections, so there is no rate over their life.
+    let over = if over.is_zero() { SLOW_RATE_TIME } else { over };
+    client.get(&format!("/v1/slow?rate_over_ms={}", over.as_millis())).await
+}
+
+/// What the list of slow connections lacks, on standard error.
+fn note_omissions(slow: &SlowTable) {
+    if !slow.counted && !slow.connections.is_empty() {
+        write_stderr(UNCOUNTED);
+    }
+    if slow.more > 0 {
+        write_stderr(&format!("{} more slow connections are left out\n", slow.more));
     }
 }
 

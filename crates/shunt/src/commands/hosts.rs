@@ -3,23 +3,27 @@
 mod names;
 pub(crate) mod totals;
 
+use super::listed::Listed;
 pub(super) use names::Names;
-use shunt_api::{Connection, DirectionName};
-use std::{collections::BTreeMap, net::IpAddr};
+use shunt_api::{DirectionName, FlowState, SlowCount, Tuple};
+use std::{
+    collections::{BTreeMap, HashSet},
+    net::IpAddr,
+};
 use totals::HostTotal;
 
 /// The total of each host, sorted by address. The hosts of a connection are its ends without NAT: the sources of both
 /// directions.
-pub(super) fn totals<'c>(
-    connections: impl IntoIterator<Item = &'c Connection>,
-    names: &Names,
-) -> Vec<HostTotal> {
+pub(super) fn totals<'c>(connections: impl IntoIterator<Item = &'c Listed>, names: &Names) -> Vec<HostTotal> {
     let mut hosts: BTreeMap<IpAddr, HostTotal> = BTreeMap::new();
+    // One that is fast in one direction and slow in the other is listed twice.
+    let mut seen: HashSet<(u8, Tuple)> = HashSet::new();
     for connection in connections {
-        let (opener, answerer) = (connection.orig.src, connection.reply.src);
-        add(&mut hosts, names, opener, connection, DirectionName::Orig);
+        let is_new = seen.insert((connection.protocol(), connection.orig()));
+        let (opener, answerer) = (connection.orig().src, connection.reply().src);
+        add(&mut hosts, names, opener, connection, DirectionName::Orig, is_new);
         if answerer != opener {
-            add(&mut hosts, names, answerer, connection, DirectionName::Reply);
+            add(&mut hosts, names, answerer, connection, DirectionName::Reply, is_new);
         }
     }
     hosts.into_values().collect()
@@ -30,31 +34,36 @@ fn add(
     hosts: &mut BTreeMap<IpAddr, HostTotal>,
     names: &Names,
     addr: IpAddr,
-    connection: &Connection,
+    connection: &Listed,
     sends: DirectionName,
+    is_new: bool,
 ) {
     let name = || names.name(addr).map(str::to_owned);
     let total = hosts.entry(addr).or_insert_with(|| HostTotal::new(addr, name()));
-    total.connections += 1;
-    total.packets += connection.packets;
-    total.rate_pps += connection.rate_pps;
-    total.age_s = total.age_s.max(connection.age_s);
-    total.idle_s = total.idle_s.min(connection.idle_s);
-    for direction in &connection.directions {
-        let (bytes, rate) = if direction.dir == sends {
+    let SlowCount { packets, rate_pps, rate_bps, .. } = connection.counts();
+    total.connections += u64::from(is_new);
+    total.packets += packets;
+    total.rate_pps += rate_pps;
+    total.age_s = total.age_s.max(connection.age_s());
+    total.idle_s = [total.idle_s, connection.idle_s()].into_iter().flatten().min();
+    if connection.state() == FlowState::Slow {
+        total.slow_bps += rate_bps;
+    }
+    for (direction, count) in connection.directions() {
+        let (bytes, rate) = if direction == sends {
             (&mut total.sent_bytes, &mut total.sent_bps)
         } else {
             (&mut total.received_bytes, &mut total.received_bps)
         };
-        *bytes += direction.bytes;
-        *rate += direction.rate_bps;
+        *bytes += count.bytes;
+        *rate += count.rate_bps;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::flows::sample::{tcp, udp6};
+    use crate::commands::flows::sample::{slow, tcp, udp6};
 
     #[test]
     fn a_connection_counts_for_both_ends_and_not_for_the_address_of_the_nat() {
@@ -62,7 +71,7 @@ mod tests {
         second.orig.src = "192.168.1.3".parse().unwrap();
         second.age_s = 9999;
         let names = Names::read_from("192.168.1.2 laptop\n", "");
-        let hosts = totals(&[tcp(), second, udp6()], &names);
+        let hosts = totals(&[tcp(), second, udp6()].map(Listed::Fast), &names);
         let addresses: Vec<String> = hosts.iter().map(|host| host.addr.to_string()).collect();
         assert_eq!(addresses, ["192.168.1.2", "192.168.1.3", "198.18.0.2", "2001:db8:1::2", "2001:db8:2::9"]);
         let [laptop, other, server] = &hosts[..3] else { panic!() };
@@ -71,13 +80,31 @@ mod tests {
         assert_eq!((laptop.sent_bps, laptop.received_bps), (9_500_000, 941_000_000));
         assert_eq!((server.sent_bytes, server.received_bytes), (4_008_010, 2_004_006));
         assert_eq!((server.connections, server.packets, server.rate_pps), (2, 6008, 164_092));
-        assert_eq!((server.age_s, server.idle_s), (9999, 2));
+        assert_eq!((server.age_s, server.idle_s, server.slow_bps), (Some(9999), Some(2), 0));
+    }
+
+    #[test]
+    fn slow_connections_count_too_and_their_rate_is_told_apart() {
+        let hosts = totals(&[Listed::Fast(tcp()), Listed::Slow(slow())], &Names::default());
+        let laptop = hosts.iter().find(|host| host.addr.to_string() == "192.168.1.2").unwrap();
+        assert_eq!((laptop.connections, laptop.slow_bps), (2, 51_200_000));
+        assert_eq!((laptop.sent_bps, laptop.received_bps), (9_500_000 + 1_200_000, 941_000_000 + 50_000_000));
+        let server = hosts.iter().find(|host| host.addr.to_string() == "198.51.100.9").unwrap();
+        assert_eq!((server.sent_bps, server.received_bps, server.idle_s), (50_000_000, 1_200_000, Some(0)));
+    }
+
+    #[test]
+    fn a_connection_with_one_slow_direction_is_one_connection() {
+        let mut half = slow();
+        (half.orig, half.reply) = (tcp().orig, tcp().reply);
+        let hosts = totals(&[Listed::Fast(tcp()), Listed::Slow(half)], &Names::default());
+        assert!(hosts.iter().all(|host| host.connections == 1), "{hosts:?}");
     }
 
     #[test]
     fn a_connection_of_a_host_with_itself_counts_once() {
         let mut hairpin = tcp();
         hairpin.reply.src = hairpin.orig.src;
-        assert_eq!(totals(&[hairpin], &Names::default())[0].connections, 1);
+        assert_eq!(totals(&[Listed::Fast(hairpin)], &Names::default())[0].connections, 1);
     }
 }

@@ -7,7 +7,7 @@ pub(crate) mod view;
 use super::arguments::duration_or_seconds;
 use crate::{
     command::{Command, Context},
-    failure::usage,
+    failure::{no_device, usage},
     output::Show,
     signals::Signals,
 };
@@ -137,8 +137,7 @@ impl LinkPlan {
 }
 
 pub(super) async fn read(port: &str) -> Result<Link, Failure> {
-    let missing = || Failure::new(FailureCode::PortMissing, format!("{port}: no such network device"));
-    Link::read(port).await.ok_or_else(missing)
+    Link::read(port).await.ok_or_else(|| no_device(port))
 }
 
 /// Changes settings in turn. If one is refused, those before it stay, and the failure says how to undo them.

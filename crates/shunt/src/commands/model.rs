@@ -13,7 +13,7 @@ use crate::{
 use clap::{Args, Subcommand};
 use observed::Observed;
 use points::{Over, settings_of};
-use shunt_api::Failure;
+use shunt_api::{Failure, describe_toml_error};
 use shunt_lab::Progress;
 use shunt_model::{Case, CaseError, FitProgress, explain, fit_watched, run, stories};
 use std::{
@@ -156,7 +156,10 @@ pub(super) fn read(name: &str) -> Result<Case, Failure> {
         )),
         _ => bad_file(&path, error),
     })?;
-    Case::parse(&text).map_err(|error| bad_file(&path, error))
+    Case::parse(&text).map_err(|error| match error {
+        CaseError::Document(error) => bad_file(&path, describe_toml_error(&text, &error)),
+        other => bad_file(&path, other),
+    })
 }
 
 fn library() -> impl Iterator<Item = (&'static str, &'static str)> {

@@ -220,6 +220,10 @@ mod tests {
         };
         assert_eq!(table["wan0"].rate, BitRate(1_000_000));
         assert!(load("engine = \"tc\"").unwrap_err().ends_with("it has no table such as [qos.wan0]"));
-        assert!(load("[qos.wan0]\nrat = 1").unwrap_err().contains("line 2: unknown field `rat`"));
+        assert!(
+            load("[qos.wan0]\nrat = 1")
+                .unwrap_err()
+                .contains("line 2: unknown key `rat`; did you mean `rate`?")
+        );
     }
 }

@@ -11,7 +11,7 @@ pub(crate) mod view;
 use super::arguments::duration_or_seconds;
 use crate::{
     command::{Command, Context},
-    failure::{bad_file, usage},
+    failure::{bad_file, bad_json, usage},
     output::Show,
     signals::Signals,
 };
@@ -352,8 +352,7 @@ async fn watch(
 
 fn read_snapshot(path: PathBuf) -> Result<Snapshot, shunt_api::Failure> {
     let text = fs::read_to_string(&path).map_err(|error| bad_file(&path, error))?;
-    serde_json::from_str(&text)
-        .map_err(|error| bad_file(&path, format!("not a snapshot of `shunt reg`: {error}")))
+    serde_json::from_str(&text).map_err(|error| bad_json(&path, "a snapshot of `shunt reg`", &error))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     command::{Command, Context},
-    failure::usage,
+    failure::{no_device, usage},
     output::{Show, write_stderr},
 };
 use clap::Args;
@@ -113,7 +113,7 @@ impl Tracing {
 
 fn failure(error: TraceError) -> Failure {
     let code = match &error {
-        TraceError::NoDevice(_) => FailureCode::PortMissing,
+        TraceError::NoDevice(name) => return no_device(name),
         TraceError::NotAllowed(_) => FailureCode::NotRoot,
         TraceError::Programs(_) => FailureCode::KernelTooOld,
         _ => FailureCode::Internal,

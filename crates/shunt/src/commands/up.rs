@@ -38,7 +38,8 @@ pub(crate) struct UpArgs {
     /// Run the daemon in the foreground instead of starting it in the background.
     #[arg(long)]
     foreground: bool,
-    /// Print which ports would be used, by which engine, what would stay slow, and why; attach nothing.
+    /// Print which ports would be used, by which engine, what would stay slow, and why; attach nothing. Also while the
+    /// instance runs, which goes on as before: to try another configuration.
     #[arg(long, conflicts_with = "foreground")]
     dry_run: bool,
 }
@@ -85,6 +86,7 @@ impl Command for UpArgs {
     const EXAMPLES: &str = "
         [shunt up]
         shunt up --dry-run # which ports, which engine, what stays slow; attaches nothing
+        shunt up --dry-run --config new.toml # what another configuration would do, also while the instance runs
         shunt up # start on all ports that forward
         shunt up --port lan0 --port wan0 --engine tc # on two ports, through their qdiscs
         shunt up --config lab.toml --instance lab # a second instance, with its own configuration

@@ -57,6 +57,9 @@ async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
                     .is_err()
             }
             Call::Flows(reply) => reply.send(Box::new(NoFlows)).is_err(),
+            Call::Slow(_, reply) => {
+                reply.send(Job::new(|| Ok(Job::new(|| Ok(SlowTable::default()))))).is_err()
+            }
             Call::Find(_, reply) => reply.send(Job::new(|| Ok((Vec::new(), 0)))).is_err(),
             Call::Explain(_, reply) => reply.send(Ok(Vec::new())).is_err(),
             Call::Conntrack(reply) => {
@@ -77,6 +80,9 @@ async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
             }
             Call::DelStatic(removal, reply) => reply.send(Ok(removal.flow.len() as u64)).is_err(),
             Call::ListStatic(reply) => reply.send(StaticTable::default()).is_err(),
+            Call::AddOff(_, reply) => reply.send(Ok((1, Job::new(|| Ok(()))))).is_err(),
+            Call::DelOff(_, reply) => reply.send(Ok((0, Job::new(|| Ok(()))))).is_err(),
+            Call::ListOff(reply) => reply.send(Vec::new()).is_err(),
             Call::Qos(reply) => reply.send(Vec::new()).is_err(),
             Call::SetQos(table, reply) => reply.send(Ok(table.len() as u64)).is_err(),
             Call::DelQos(removal, reply) => reply.send(Ok(removal.ports.len() as u64)).is_err(),

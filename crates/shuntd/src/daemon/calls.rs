@@ -7,7 +7,10 @@ use crate::{
     control::{Call, Job, MetricsSource},
     failures::internal,
     flow_listing::FlowTableReader,
+    off_rules::unix_time,
+    slow_connections::SlowReader,
 };
+use shunt_api::Failure;
 use shunt_core::Event;
 
 impl Daemon {
@@ -29,6 +32,11 @@ impl Daemon {
                     Ok(reader) => drop(reply.send(Box::new(reader))),
                     Err(error) => tracing::warn!("cannot open the flow table: {error}"),
                 }
+            }
+            Call::Slow(rates, reply) => {
+                let reader = SlowReader::new(&self.plane).map_err(internal);
+                let sample = move || reader?.sample(rates).map(|sample| Job::new(move || sample.finish()));
+                drop(reply.send(Job::new(sample)));
             }
             Call::Find(selection, reply) => {
                 let search = Search::new(&self.plane, selection);
@@ -60,6 +68,17 @@ impl Daemon {
             Call::ListStatic(reply) => {
                 self.static_flows.list(reply);
             }
+            Call::AddOff(request, reply) => {
+                let added = self.off_rules.add(request, unix_time());
+                let _ = reply.send(added.and_then(|()| self.apply_off()));
+            }
+            Call::DelOff(removal, reply) => {
+                let removed = self.off_rules.remove(removal.which.as_ref());
+                let _ = reply.send(removed.and_then(|count| Ok((count, self.apply_off()?.1))));
+            }
+            Call::ListOff(reply) => {
+                let _ = reply.send(self.off_rules.list(unix_time()));
+            }
             Call::Qos(reply) => {
                 let _ = reply.send(self.qos_status());
             }
@@ -70,6 +89,13 @@ impl Daemon {
                 let _ = reply.send(self.remove_qos(&removal));
             }
         }
+    }
+
+    /// Lets the rules of `shunt off` take effect. Returns their number, and a job that keeps them across a restart.
+    fn apply_off(&mut self) -> Result<(u64, Job<()>), Failure> {
+        self.enforce_off().map_err(internal)?;
+        let file = self.off_rules.file();
+        Ok((self.off_rules.matches().len() as u64, Job::new(move || file.write())))
     }
 
     fn metrics_source(&mut self) -> MetricsSource {

@@ -5,6 +5,7 @@ use crate::{
     connection_search::Candidate,
     flow_entry::{entry_state, flow_key, key_ingress, read_clock},
     flow_listing::engine_before_tc,
+    off_rules::unix_time,
     reasons,
 };
 use shunt_api::{Because, DirectionName, Engine, Explained, FlowState, MarkMatch, Tuple, Why};
@@ -12,7 +13,9 @@ use shunt_bpf::{
     Entry, Epochs, Key,
     abi::{self, Reason, Sighting},
 };
-use shunt_core::{DirectionFacts, FlowFacts, LearningBlocked, PortFacts, TickClock, Traffic, WINDOW_S};
+use shunt_core::{
+    DirectionFacts, FlowFacts, LastUse, LearningBlocked, PortFacts, TickClock, Traffic, WINDOW_S,
+};
 
 const DIRECTIONS: [DirectionName; 2] = [DirectionName::Orig, DirectionName::Reply];
 
@@ -58,7 +61,10 @@ fn direction_facts<'c>(
     let is_excluded = |MarkMatch { value, mask }: MarkMatch| {
         mask != 0 && tracked.and_then(|t| t.mark).is_some_and(|mark| mark & mask == value)
     };
-    let is_recent = window_age_s(sighting, clock) < WINDOW_S;
+    let window_age_s = window_age_s(sighting, clock);
+    let last_use = last_use_ticks(candidate, dir, flow);
+    // A refusal before the last use has been overcome.
+    let is_overcome = last_use.is_some_and(|(ticks, _)| clock.is_before(sighting.quiet_until_ticks, ticks));
     let family = if candidate.tuples[0].src.is_ipv4() { Traffic::V4 } else { Traffic::V6 };
     let traffic = family & if candidate.protocol == 6 { Traffic::TCP } else { Traffic::UDP };
     DirectionFacts {
@@ -68,20 +74,34 @@ fn direction_facts<'c>(
         flow: flow.map(|(_, entry)| {
             flow_facts(&entry.flow, entry.cold.learned_ticks, daemon.plane.control().epochs(), clock)
         }),
-        refused: reasons::name(sighting.refused_why),
+        refused: reasons::name(sighting.refused_why).filter(|_| !is_overcome),
         refused_after_retirement: flow.is_some_and(|(_, entry)| {
             !clock.is_before(sighting.quiet_until_ticks, entry.flow.retired_ticks())
         }),
-        packets_seen: if is_recent { sighting.pkts } else { 0 },
+        packets_seen: if window_age_s < WINDOW_S { sighting.pkts } else { 0 },
+        window_age_s,
+        last_use: last_use.map(|(ticks, fast)| LastUse { ago_s: clock.seconds_since(ticks), fast }),
         packets_needed: if candidate.protocol == 6 { config.tcp_packets } else { config.udp_packets },
         learning_blocked: learning_blocked(daemon, traffic - Traffic::UNANSWERED),
         excluded: config.exclude_ct_mark.is_some_and(is_excluded),
+        off: daemon.off_rules.naming(candidate.protocol, &candidate.tuples, unix_time()),
         needs_reply: needs_reply(daemon, traffic),
         learns: config.learn,
         local: candidate.local,
         beside_ports: daemon.core.links_beside_ports().map(|link| link.name.clone()).collect(),
         epoch_moved: daemon.last_move.map(|(at, cause)| (at.elapsed().as_secs(), cause.to_string())),
     }
+}
+
+/// When a flow of the direction was last used or proved, and whether it has forwarded packets.
+fn last_use_ticks(
+    candidate: &Candidate,
+    dir: DirectionName,
+    flow: Option<&(Key, Entry)>,
+) -> Option<(u32, bool)> {
+    let expired = candidate.expired[usize::from(dir == DirectionName::Reply)];
+    flow.map(|(_, entry)| (entry.flow.seen_ticks, entry.pkts() > 0))
+        .or_else(|| expired.map(|past| (past.seen_ticks, past.pkts > 0)))
 }
 
 /// Seconds since the window began in which the packets of a tuple are counted.
@@ -139,11 +159,12 @@ fn explain_direction(
     let out_port = flow.and_then(|(_, entry)| daemon.plane.ifindex_at(entry.flow.out_slot));
     let before_tc = in_port.and_then(|ifindex| engine_before_tc(&daemon.plane, ifindex));
     let engine = |flags: u8| before_tc.filter(|_| flags & abi::FLOW_XDP != 0).unwrap_or(Engine::Tc);
-    let fast = verdict.slow.is_none();
+    let fast = verdict.slow.is_none() && verdict.idle.is_none();
     Why {
         dir: facts.dir,
         tuple,
         fast,
+        idle: verdict.idle,
         since_s: verdict.since_s,
         engine: flow.filter(|_| fast).map(|(_, entry)| engine(entry.flow.flags)),
         in_port: in_port.map(|ifindex| daemon.name(ifindex)),

@@ -1,10 +1,11 @@
 //! The process of the external engine: started when ports want it, watched, and started again when it has ended.
 
 use super::{Daemon, blocking::BlockingThread};
-use crate::queue_settings;
+use crate::queue_settings::{self, WITH_QUEUES};
 use nix::libc;
 use shunt_api::{
-    AfXdpMode, Config, Engine, Failure, FailureCode, PortQos, QosRemoval, QosStatus, QosTable, WaitChoice,
+    AfXdpMode, Config, Failure, FailureCode, PortQos, QosRemoval, QosStatus, QosTable, UnusedQueues,
+    WaitChoice,
 };
 use shunt_bpf::DataPlane;
 use shunt_core::{Event, ExternalPorts, ExternalState};
@@ -357,16 +358,8 @@ impl Daemon {
 
     /// The slot of a port whose queues are in use, or why they are not.
     fn slot_in_use(&self, port: &str) -> Result<u8, String> {
-        let Some((link, view)) = self.core.ports().find(|(link, _)| link.name == port) else {
-            return Err(format!("`{port}` is not a port of this instance"));
-        };
-        if view.setting.engine != Engine::External {
-            return Err(format!(
-                "the port uses {}, not the external engine: {}",
-                view.setting.engine, view.reason
-            ));
-        }
-        self.plane.slot(link.ifindex).ok_or_else(|| "the port has no slot".to_owned())
+        let ifindex = queue_settings::port_with_queues(&self.core, port)?;
+        self.plane.slot(ifindex).ok_or_else(|| "the port has no slot".to_owned())
     }
 
     /// Sets the queues of the ports in a table; the others keep theirs.
@@ -375,6 +368,14 @@ impl Daemon {
         if let Some(unknown) = table.keys().find(|name| !ports.contains(&name.as_str())) {
             let why = format!("`{unknown}` is not a port of this instance; its ports: {}", ports.join(", "));
             return Err(Failure::new(FailureCode::PortMissing, why));
+        }
+        for port in table.keys() {
+            if let Err(why) = self.slot_in_use(port) {
+                return Err(Failure::new(
+                    FailureCode::Usage,
+                    format!("`{port}` has no queues: {why}; {WITH_QUEUES}"),
+                ));
+            }
         }
         let count = table.len() as u64;
         self.config.qos.extend(table);
@@ -401,12 +402,15 @@ impl Daemon {
         }
     }
 
+    /// The queues of the configuration that are not in use.
+    pub(super) fn unused_queues(&self) -> Vec<UnusedQueues> {
+        queue_settings::unused(&self.core, &self.config.qos)
+    }
+
     /// Warns of queues that are not in use, once the ports are known.
     pub(super) fn warn_of_unused_queues(&self) {
-        for port in self.config.qos.keys() {
-            if let Err(why) = self.slot_in_use(port) {
-                tracing::warn!("qos.{port}: not in use: {why}");
-            }
+        for UnusedQueues { port, why, .. } in self.unused_queues() {
+            tracing::warn!("qos.{port}: not in use: {why}");
         }
     }
 }

@@ -3,7 +3,9 @@
 use super::Daemon;
 use crate::{
     kernel_probes::{self, tx_drops_probe},
-    log_writer, reasons,
+    log_writer,
+    off_rules::unix_time,
+    reasons,
 };
 use shunt_api::{
     API, Attach, ByteTotals, Engine, EngineChoice, FlowCounts, PacketTotals, PortPackets, PortStatus, Probe,
@@ -83,6 +85,8 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
             untracked: refused(&total, "no-conntrack"),
             learned: total.learned,
         }),
+        off: daemon.off_rules.list(unix_time()),
+        unused_queues: daemon.unused_queues(),
         top_reasons: reasons::top(&total),
         ruleset: daemon.core.ruleset(),
         kernel: probes(daemon),

@@ -15,6 +15,7 @@ fn every_change_of_how_packets_are_treated_moves_the_epoch() {
         (Event::Filter { ifindex: 9, egress: true, kind: None }, Cause::Filter),
         (address(2, "198.18.0.9"), Cause::Address),
         (Event::Flush, Cause::Flush),
+        (Event::Off, Cause::Off),
         (Event::Link(Link { mtu: 1400, ..link(1, "r0") }), Cause::Link),
     ] {
         assert!(core.handle(now, event.clone()).contains(&Action::MoveEpoch(cause)), "{event:?}");

@@ -13,7 +13,7 @@ use crate::{
         measure::{MeasureContext, Measurement, begin},
     },
     failure::{traffic_failed, usage},
-    render::Answer,
+    render::{Answer, units},
 };
 use clap::Args;
 use registers::RegisterArgs;
@@ -89,9 +89,11 @@ impl SweepBench {
             testbed.speed(spec.speed).map_or(HIGHEST_BPS, |line| HIGHEST_BPS.min(capacity_bps(line) as u64));
         let to = typed.to.map_or(most.max(from), |to| to.bits_per_second());
         if to < from {
-            return Err(
-                usage(format!("--from {from} --to {to}: the highest rate is below the lowest")).into()
-            );
+            let [from, to] = [from, to].map(units::bits_per_second);
+            return Err(usage(format!(
+                "--from {from} --to {to}: expected the lowest rate first, then the highest; swap them"
+            ))
+            .into());
         }
         let steps = (to - from) / by + 1;
         if steps > STEPS_MAX {

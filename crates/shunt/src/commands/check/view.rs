@@ -62,7 +62,17 @@ fn failure(report: &Report) -> Option<Failure> {
         let why = format!("{}: failed: {}", report.port, named(Outcome::Fail));
         return Some(Failure::new(FailureCode::CheckFailed, why));
     }
-    let broken = report.count(Outcome::Error) > 0;
-    let why = || format!("{}: could not be carried out: {}", report.port, named(Outcome::Error));
-    broken.then(|| Failure::new(FailureCode::Usage, why()))
+    let why = if report.count(Outcome::Error) > 0 {
+        format!("could not be carried out: {}", named(Outcome::Error))
+    } else if report.peer.is_none() && report.count(Outcome::Impossible) > 0 {
+        let (count, all) = (report.count(Outcome::Impossible), report.cases.len());
+        format!(
+            "cannot tell: {count} of {all} cases need the port at the other end of the cable: --peer PORT2"
+        )
+    } else if report.count(Outcome::Pass) == 0 {
+        "cannot tell: no case is possible on this port; the lines above say why".to_owned()
+    } else {
+        return None;
+    };
+    Some(Failure::new(FailureCode::Usage, format!("{}: {why}", report.port)))
 }

@@ -76,7 +76,7 @@ fn a_message_about_a_wrong_file_begins_with_its_path_and_line() {
     let file = file_with(&ROUTES.replace("name", "nom"));
     let failure = load(file.path()).unwrap_err();
     assert_eq!(failure.code, FailureCode::BadConfig);
-    let start = format!("{}: line 2: unknown field `nom`", file.path().display());
+    let start = format!("{}: line 2: unknown key `nom`", file.path().display());
     assert!(failure.message.starts_with(&start), "{failure}");
     let failure = load(Path::new("/nonexistent.toml")).unwrap_err();
     assert_eq!(failure.code, FailureCode::BadConfig);

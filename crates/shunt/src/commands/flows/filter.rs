@@ -1,8 +1,8 @@
 //! Selects and sorts the connections that `shunt flows` shows.
 
-use crate::commands::hosts::totals::HostTotal;
+use crate::commands::{hosts::totals::HostTotal, listed::Listed};
 use clap::ValueEnum;
-use shunt_api::{Connection, Engine, FlowState, Selection};
+use shunt_api::{Engine, FlowState, Selection};
 use std::cmp::Reverse;
 
 /// The conditions that a connection must meet; a condition that is absent is met by all.
@@ -35,33 +35,47 @@ pub(super) enum SortKey {
 }
 
 impl Filter {
-    pub(super) fn matches(&self, connection: &Connection) -> bool {
-        self.selection.has(connection.proto, &[connection.orig, connection.reply])
-            && is_absent_or(&self.state, &connection.state)
-            && is_absent_or(&self.engine, &connection.engine)
-            && self.port.as_ref().is_none_or(|port| {
-                connection.directions.iter().any(|flow| flow.in_port == *port || flow.out_port == *port)
-            })
+    pub(super) fn matches(&self, connection: &Listed) -> bool {
+        let Selection { proto, .. } = self.selection;
+        let has_port = |port: &String| match connection {
+            Listed::Fast(fast) => {
+                fast.directions.iter().any(|flow| flow.in_port == *port || flow.out_port == *port)
+            }
+            Listed::Slow(_) => false,
+        };
+        proto.is_none_or(|proto| connection.proto() == Some(proto))
+            && [connection.orig(), connection.reply()].iter().any(|tuple| self.selection.has_ends(tuple))
+            && self.state.is_none_or(|state| connection.state() == state)
+            && self.engine.is_none_or(|engine| connection.engine() == Some(engine))
+            && self.port.as_ref().is_none_or(has_port)
     }
-}
 
-fn is_absent_or<T: PartialEq>(filter: &Option<T>, value: &T) -> bool {
-    filter.as_ref().is_none_or(|wanted| wanted == value)
+    /// Whether a connection on the fast path can match.
+    pub(super) fn allows_fast(&self) -> bool {
+        self.state != Some(FlowState::Slow)
+    }
+
+    /// Whether a slow connection can match.
+    pub(super) fn allows_slow(&self) -> bool {
+        self.engine.is_none()
+            && self.port.is_none()
+            && self.state.is_none_or(|state| state == FlowState::Slow)
+    }
 }
 
 impl Order {
     /// Sorts, and drops the connections beyond the limit. Connections with equal keys are sorted by address, so that
     /// two calls give the same order.
-    pub(super) fn apply(self, connections: &mut Vec<Connection>) {
-        connections.sort_by_key(|c| (c.proto, c.orig));
+    pub(super) fn apply(self, connections: &mut Vec<Listed>) {
+        connections.sort_by_key(|c| (c.protocol(), c.orig()));
         match self.key {
-            SortKey::Rate => connections.sort_by_key(|c| Reverse((c.rate_bps, c.rate_pps))),
-            SortKey::Packets => connections.sort_by_key(|c| Reverse(c.packets)),
-            SortKey::Bytes => connections.sort_by_key(|c| Reverse(c.bytes)),
-            SortKey::Age => connections.sort_by_key(|c| Reverse(c.age_s)),
-            SortKey::Idle => connections.sort_by_key(|c| c.idle_s),
-            SortKey::Src => connections.sort_by_key(|c| (c.orig.src, c.orig.sport)),
-            SortKey::Dst => connections.sort_by_key(|c| (c.orig.dst, c.orig.dport)),
+            SortKey::Rate => connections.sort_by_key(|c| Reverse((c.counts().rate_bps, c.counts().rate_pps))),
+            SortKey::Packets => connections.sort_by_key(|c| Reverse(c.counts().packets)),
+            SortKey::Bytes => connections.sort_by_key(|c| Reverse(c.counts().bytes)),
+            SortKey::Age => connections.sort_by_key(|c| Reverse(c.age_s())),
+            SortKey::Idle => connections.sort_by_key(|c| c.idle_s().unwrap_or(u64::MAX)),
+            SortKey::Src => connections.sort_by_key(|c| (c.orig().src, c.orig().sport)),
+            SortKey::Dst => connections.sort_by_key(|c| (c.orig().dst, c.orig().dport)),
         }
         if self.reverse {
             connections.reverse();
@@ -77,7 +91,7 @@ impl Order {
             SortKey::Packets => hosts.sort_by_key(|host| Reverse(host.packets)),
             SortKey::Bytes => hosts.sort_by_key(|host| Reverse(host.bytes())),
             SortKey::Age => hosts.sort_by_key(|host| Reverse(host.age_s)),
-            SortKey::Idle => hosts.sort_by_key(|host| host.idle_s),
+            SortKey::Idle => hosts.sort_by_key(|host| host.idle_s.unwrap_or(u64::MAX)),
             SortKey::Src | SortKey::Dst => {}
         }
         if self.reverse {

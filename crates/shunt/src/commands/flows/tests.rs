@@ -1,10 +1,14 @@
 use super::{super::arguments::parse_args, *};
-use crate::commands::flows::sample::{connections, tcp, udp6};
+use crate::commands::{
+    flows::sample::{connections, slow, tcp, udp6},
+    listed::Listed,
+};
 use clap::error::ErrorKind;
 use shunt_api::{Network, Proto, Selection, Tuple};
 
 fn shown(filter: &Filter) -> Vec<Proto> {
-    connections().iter().filter(|c| filter.matches(c)).map(|c| c.proto).collect()
+    let fast = [tcp(), udp6()].map(Listed::Fast);
+    fast.iter().filter(|c| filter.matches(c)).filter_map(Listed::proto).collect()
 }
 
 fn network(text: &str) -> Option<Network> {
@@ -13,7 +17,7 @@ fn network(text: &str) -> Option<Network> {
 
 #[test]
 fn without_a_filter_all_connections_are_shown() {
-    assert_eq!(shown(&Filter::default()).len(), connections().len());
+    assert!(connections().iter().all(|connection| Filter::default().matches(connection)));
 }
 
 #[test]
@@ -56,7 +60,8 @@ fn every_key_sorts_and_reverses() {
     (a.rate_bps, a.packets, a.bytes, a.age_s, a.idle_s) = (5, 50, 10, 7, 1);
     (b.rate_bps, b.packets, b.bytes, b.age_s, b.idle_s) = (6, 40, 20, 6, 2);
     let first = |key, reverse| {
-        let mut both = vec![a.clone(), b.clone()];
+        let [a, b] = [a.clone(), b.clone()].map(Listed::Fast);
+        let mut both = vec![a.clone(), b];
         Order { key, reverse, limit: Some(1) }.apply(&mut both);
         assert_eq!(both.len(), 1);
         if both[0] == a { 'a' } else { 'b' }
@@ -78,10 +83,10 @@ fn every_key_sorts_and_reverses() {
 #[test]
 fn connections_with_equal_rates_are_sorted_by_address() {
     let order = Order { key: SortKey::Rate, reverse: false, limit: None };
-    let mut same: Vec<Connection> =
-        [3, 1, 2].map(|sport| Connection { orig: Tuple { sport, ..udp6().orig }, ..udp6() }).to_vec();
+    let with = |sport| Listed::Fast(Connection { orig: Tuple { sport, ..udp6().orig }, ..udp6() });
+    let mut same: Vec<Listed> = [3, 1, 2].map(with).to_vec();
     order.apply(&mut same);
-    assert_eq!(same.iter().map(|c| c.orig.sport).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(same.iter().map(|c| c.orig().sport).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
 #[test]
@@ -116,7 +121,7 @@ fn hosts_are_sorted_by_the_same_keys() {
     let first = |words: &str| {
         let typed = parse_args::<FlowsArgs>(words).unwrap();
         assert_eq!(typed.by, Some(By::Host));
-        let mut hosts = totals(&connections(), &Names::default());
+        let mut hosts = totals(&[tcp(), udp6()].map(Listed::Fast), &Names::default());
         typed.order().apply_to_hosts(&mut hosts);
         hosts[0].addr.to_string()
     };
@@ -125,4 +130,26 @@ fn hosts_are_sorted_by_the_same_keys() {
     assert_eq!(first("--by host --sort idle --reverse"), "2001:db8:2::9");
     assert_eq!(first("--by host --sort bytes --limit 1"), "192.168.1.2");
     assert!(parse_args::<FlowsArgs>("--by port").is_err());
+}
+
+#[test]
+fn slow_connections_are_listed_unless_a_filter_asks_for_what_they_lack() {
+    let filter = |words: &str| parse_args::<FlowsArgs>(words).unwrap().filter();
+    let slow = Listed::Slow(slow());
+    for (words, expected) in [
+        ("", true),
+        ("--state slow", true),
+        ("--src 192.168.1.2 --dport 8080 --proto tcp", true),
+        ("--proto udp", false),
+        ("--state active", false),
+        ("--engine tc", false),
+        ("--dev lan0", false),
+    ] {
+        let filter = filter(words);
+        assert_eq!(filter.allows_slow() && filter.matches(&slow), expected, "{words}");
+    }
+    assert!(!filter("--state slow").allows_fast() && filter("").allows_fast());
+    let mut both = vec![Listed::Fast(udp6()), slow.clone()];
+    Order { key: SortKey::Rate, reverse: false, limit: None }.apply(&mut both);
+    assert_eq!(both[0], slow, "the slow one has the higher rate");
 }

@@ -1,16 +1,57 @@
 //! The text of `shunt flows`.
 
-use crate::render::{Format, Text, columns::align, style, units};
-use shunt_api::{Connection, Direction, DirectionName, Engine, FlowState, Tuple};
+use crate::{
+    commands::{conntrack::view::name, listed::Listed},
+    render::{Format, Text, columns::align, style, units},
+};
+use shunt_api::{Connection, Direction, DirectionName, Engine, FlowState, SlowConnection, SlowCount, Tuple};
 use shunt_wire::Mac;
 
-impl Text for Vec<Connection> {
+impl Text for Vec<Listed> {
     fn text(&self, format: Format) -> String {
         if format.brief {
             return brief(self);
         }
-        self.iter().map(|connection| describe(connection, format.verbose)).collect()
+        let describe = |connection: &Listed| match connection {
+            Listed::Fast(fast) => describe(fast, format.verbose),
+            Listed::Slow(slow) => describe_slow(slow),
+        };
+        self.iter().map(describe).collect()
     }
+}
+
+/// A slow connection: what conntrack has counted, and the tuples of the directions that Linux forwards.
+fn describe_slow(slow: &SlowConnection) -> String {
+    let mut text = format!("{} {}", name(slow.protocol), state(slow.state));
+    if let Some(state) = &slow.conntrack_state {
+        text += &format!(" {state}");
+    }
+    if let Some(count) = slow.count {
+        text += &format!("  {}", describe_count(count));
+    }
+    if let Some(age) = slow.age_s {
+        text += &format!("  age {}", units::time(age));
+    }
+    text.push('\n');
+    for direction in &slow.directions {
+        let tuple = if direction.dir == DirectionName::Orig { &slow.orig } else { &slow.reply };
+        text += &format!("  {:<5}  {}, by Linux\n", direction.dir, source_and_destination(tuple));
+        if let Some(count) = direction.count {
+            text += &format!("         {}\n", describe_count(count));
+        }
+    }
+    text
+}
+
+fn describe_count(count: SlowCount) -> String {
+    let SlowCount { packets, bytes, rate_bps, rate_pps } = count;
+    format!(
+        "{}  {}  {}, {}",
+        units::bits_per_second(rate_bps),
+        units::packets_per_second(rate_pps),
+        units::count(packets, "packet"),
+        units::bytes(bytes),
+    )
 }
 
 pub(crate) fn describe(connection: &Connection, verbose: bool) -> String {
@@ -82,15 +123,17 @@ fn state(state: FlowState) -> String {
 }
 
 /// One line for each connection.
-pub(crate) fn brief(connections: &[Connection]) -> String {
-    let row = |connection: &Connection| {
+pub(crate) fn brief(connections: &[Listed]) -> String {
+    let row = |connection: &Listed| {
+        let count = connection.count();
+        let shown = |text: &dyn Fn(SlowCount) -> String| count.map_or_else(|| "-".to_owned(), text);
         vec![
-            connection.proto.to_string(),
-            source_and_destination(&connection.orig),
-            state(connection.state),
-            connection.engine.to_string(),
-            units::bits_per_second(connection.rate_bps),
-            units::packets_per_second(connection.rate_pps),
+            name(connection.protocol()).to_owned(),
+            source_and_destination(&connection.orig()),
+            state(connection.state()),
+            connection.engine().map_or_else(|| "-".to_owned(), |engine| engine.to_string()),
+            shown(&|count| units::bits_per_second(count.rate_bps)),
+            shown(&|count| units::packets_per_second(count.rate_pps)),
         ]
     };
     align("<<<<>", &connections.iter().map(row).collect::<Vec<_>>())
@@ -185,7 +228,7 @@ mod tests {
         assert_eq!(text_lacks(&connections(), &scaled), []);
         let text = show(&connections(), TEXT);
         for connection in connections() {
-            for tuple in [connection.orig, connection.reply] {
+            for tuple in [connection.orig(), connection.reply()] {
                 assert!(text.contains(&format!("{} > {}", tuple.source(), tuple.destination())), "{text}");
             }
         }
@@ -198,7 +241,7 @@ mod tests {
 
     #[test]
     fn without_connections_the_text_is_empty_and_json_is_an_empty_list() {
-        assert_eq!(show(&Vec::<Connection>::new(), TEXT), "");
-        assert_eq!(show(&Vec::<Connection>::new(), JSON), "[]\n");
+        assert_eq!(show(&Vec::<Listed>::new(), TEXT), "");
+        assert_eq!(show(&Vec::<Listed>::new(), JSON), "[]\n");
     }
 }

@@ -10,7 +10,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use shunt_api::{Failure, FailureCode};
+use shunt_api::{Failure, FailureCode, reword_json};
 use shunt_lab::traffic::{
     LiveStreams, RampSpec, StreamReport, StreamSpec, StreamsSpec, Testbed, live_streams,
 };
@@ -163,13 +163,13 @@ fn reply(live: &mut LiveStreams<'_, '_>, line: &str, stop: &AtomicBool) -> Reply
 }
 
 fn parse(line: &str, id: &mut Option<Value>) -> Result<Request, Failure> {
-    let mut fields: Map<String, Value> =
-        serde_json::from_str(line).map_err(|why| usage(format!("not a JSON object on one line: {why}")))?;
+    let mut fields: Map<String, Value> = serde_json::from_str(line)
+        .map_err(|why| usage(format!("not a JSON object on one line: {}", reword_json(&why.to_string()))))?;
     *id = fields.remove("id");
     if !fields.contains_key("request") {
         return Err(usage("`request` is missing: start, rate, stop, counters or wait"));
     }
-    serde_json::from_value(Value::Object(fields)).map_err(|why| usage(why.to_string()))
+    serde_json::from_value(Value::Object(fields)).map_err(|why| usage(reword_json(&why.to_string())))
 }
 
 fn perform(live: &mut LiveStreams<'_, '_>, request: Request, stop: &AtomicBool) -> Result<Content, Failure> {

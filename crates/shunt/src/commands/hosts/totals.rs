@@ -4,7 +4,7 @@ use crate::render::{Format, Text, columns::align, units};
 use serde::Serialize;
 use std::net::IpAddr;
 
-/// The connections of one host on the fast path, added up. A connection counts for the hosts at both of its ends.
+/// The connections of one host, fast and slow, added up. A connection counts for the hosts at both of its ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct HostTotal {
@@ -26,10 +26,12 @@ pub(crate) struct HostTotal {
     pub(crate) sent_bps: u64,
     /// Bits per second that were sent to the host, counted from the L3 header on.
     pub(crate) received_bps: u64,
-    /// Seconds since its oldest connection was learned.
-    pub(crate) age_s: u64,
-    /// Seconds since the last packet of any of its connections.
-    pub(crate) idle_s: u64,
+    /// Bits per second that Linux forwards, sent and received; part of the two rates above.
+    pub(crate) slow_bps: u64,
+    /// Seconds since its oldest connection was learned, or, if it is slow, began; none if that is not known.
+    pub(crate) age_s: Option<u64>,
+    /// Seconds since the last packet of any of its connections; none if that is not known.
+    pub(crate) idle_s: Option<u64>,
 }
 
 impl HostTotal {
@@ -45,8 +47,9 @@ impl HostTotal {
             rate_pps: 0,
             sent_bps: 0,
             received_bps: 0,
-            age_s: 0,
-            idle_s: u64::MAX,
+            slow_bps: 0,
+            age_s: None,
+            idle_s: None,
         }
     }
 
@@ -77,6 +80,7 @@ fn describe(totals: &[HostTotal]) -> String {
         "connections",
         "sent",
         "received",
+        "slow",
         "packets/s",
         "packets",
         "sent bytes",
@@ -84,6 +88,7 @@ fn describe(totals: &[HostTotal]) -> String {
         "age",
         "idle",
     ];
+    let time = |seconds: Option<u64>| seconds.map_or_else(|| "-".to_owned(), units::time);
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(totals.iter().map(|total| {
         vec![
@@ -92,12 +97,13 @@ fn describe(totals: &[HostTotal]) -> String {
             total.connections.to_string(),
             units::bits_per_second(total.sent_bps),
             units::bits_per_second(total.received_bps),
+            units::bits_per_second(total.slow_bps),
             units::packets_per_second(total.rate_pps),
             total.packets.to_string(),
             units::bytes(total.sent_bytes),
             units::bytes(total.received_bytes),
-            units::time(total.age_s),
-            units::time(total.idle_s),
+            time(total.age_s),
+            time(total.idle_s),
         ]
     }));
     align("<<>", &rows)

@@ -6,7 +6,7 @@ mod stdio;
 
 use crate::{
     client::token,
-    commands::arguments::port_name,
+    commands::arguments::{endpoint, port_name},
     failure::{load_meter_failed, usage},
     output::write_stderr,
     signals::Signals,
@@ -56,7 +56,7 @@ pub(crate) struct AgentArgs {
     #[arg(long, conflicts_with_all = ["listen", "clear_text", "token_file"])]
     stdio: bool,
     /// The address to listen on; port 0 picks a free port.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7411")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = endpoint, default_value = "127.0.0.1:7411")]
     listen: SocketAddr,
     /// Allow --listen with an address that is not loopback, although the token and all answers cross the network in
     /// clear text.

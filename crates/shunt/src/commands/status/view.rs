@@ -1,9 +1,13 @@
 //! The text of `shunt status`, and of `shunt up`.
 
-use crate::render::{Answer, Format, Text, columns::align, json_line, style, units};
+use super::verdict;
+use crate::{
+    commands::off::view::describe as off_rules,
+    render::{Answer, Format, Text, columns::align, json_line, style, units},
+};
 use shunt_api::{
     Engine, FilterHook, LongestStep, PortStatus, Probe, RuleNote, RulesetStatus, SlowCause, Status,
-    TopReason, UnstableStation,
+    TopReason, UnstableStation, UnusedQueues,
 };
 use std::collections::BTreeMap;
 
@@ -31,6 +35,8 @@ impl Answer for StatusLine {
 pub(crate) fn started(status: &Status) -> String {
     ports(status)
         + &slow_causes(&status.slow_causes)
+        + &off_rules(&status.off)
+        + &unused_queues(&status.unused_queues)
         + &format!(
             "nothing restarts this daemon if it dies; systemd restarts those that it starts: systemctl enable --now shuntd@{}\n",
             status.instance
@@ -43,6 +49,14 @@ pub(crate) fn slow_causes(causes: &[SlowCause]) -> String {
         .iter()
         .map(|SlowCause { what, remedy }| format!("{} {what}\n    {remedy}\n", style::warning("slow:")))
         .collect()
+}
+
+/// Queues that are not in use, each with why and what to do.
+pub(crate) fn unused_queues(unused: &[UnusedQueues]) -> String {
+    let one = |UnusedQueues { port, why, remedy }: &UnusedQueues| {
+        format!("{} the queues of {port} are not in use: {why}\n    {remedy}\n", style::warning("queues:"))
+    };
+    unused.iter().map(one).collect()
 }
 
 /// One line for each port, as `ip -br link` has it: engine, link, fast share, and packets.
@@ -77,7 +91,8 @@ fn ports(status: &Status) -> String {
 
 pub(crate) fn describe(status: &Status, verbose: bool) -> String {
     let Status { packets, bytes, flows, .. } = status;
-    let mut text = format!(
+    let mut text = verdict::line(status);
+    text += &format!(
         "instance {}, up {}, pid {}, epoch {}, version {}\n",
         status.instance,
         units::time(status.uptime_s),
@@ -86,6 +101,8 @@ pub(crate) fn describe(status: &Status, verbose: bool) -> String {
         status.version,
     );
     text += &slow_causes(&status.slow_causes);
+    text += &off_rules(&status.off);
+    text += &unused_queues(&status.unused_queues);
     text += &format!(
         "packets  fast {} ({}), slow {}, dropped {}\n",
         packets.fast,
@@ -121,9 +138,8 @@ pub(crate) fn describe(status: &Status, verbose: bool) -> String {
     }
     text += "\n";
     text += &port_table(&status.ports);
+    text += &engines(&status.ports);
     for port in &status.ports {
-        let mode = port.af_xdp_mode.map_or_else(String::new, |mode| format!(" (AF_XDP mode: {mode})"));
-        text += &format!("{}: {}{mode}, {}\n", port.name, port.engine, port.engine_reason);
         if port.captured {
             text +=
                 &format!("{}: a program captures on this port, so its flows take the slow path\n", port.name);
@@ -203,6 +219,20 @@ fn rule(note: &RuleNote) -> String {
     let RuleNote { statement, rules, .. } = note;
     let more = if *rules == 1 { String::new() } else { format!(" ({rules} rules of the chain)") };
     format!("{}: {statement}{more}", note.place())
+}
+
+/// The reason for each engine, once for all ports that have it.
+fn engines(ports: &[PortStatus]) -> String {
+    let mut by_reason: Vec<(String, Vec<&str>)> = Vec::new();
+    for port in ports {
+        let mode = port.af_xdp_mode.map_or_else(String::new, |mode| format!(" (AF_XDP mode: {mode})"));
+        let why = format!("{}{mode}, {}", port.engine, port.engine_reason);
+        match by_reason.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(&port.name),
+            None => by_reason.push((why, vec![&port.name])),
+        }
+    }
+    by_reason.iter().map(|(why, names)| format!("{}: {why}\n", names.join(", "))).collect()
 }
 
 fn port_table(ports: &[PortStatus]) -> String {
@@ -315,6 +345,7 @@ mod tests {
             ".attach",
             ".detail",
             ".captured",
+            ".off.left_s",
             ".longest_step.name",
             ".longest_step.seconds",
             ".longest_step.cpu_seconds",

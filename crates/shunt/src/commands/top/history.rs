@@ -57,7 +57,7 @@ impl History {
             self.shares.pop_front();
         }
         self.add_changes(&last.status, now, rates.fast_share);
-        let connections = sample::connections(last, now);
+        let connections = sample::all_connections(last, now);
         let mut hosts = totals(&connections, names);
         hosts.sort_by_key(|host| Reverse((host.rate_bps(), host.rate_pps)));
         let Status { instance, uptime_s, epoch, flows, slow_causes, epoch_moves, .. } = now.status.clone();
@@ -69,6 +69,7 @@ impl History {
             flows,
             rates,
             connections,
+            counted: now.slow.counted,
             hosts,
             ports: sample::ports(&last.status, &now.status, span),
             slow_causes,

@@ -1,8 +1,11 @@
 //! The keys of `shunt top` and their effects.
 
-use crate::commands::top::view::{Detail, Item, Order, Pane, Table, Top, View};
+use crate::commands::{
+    conntrack::view::name,
+    top::view::{Detail, Item, Order, Pane, Table, Top, View},
+};
 use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use shunt_api::{Proto, Selection, Tuple};
+use shunt_api::{Selection, Tuple};
 
 /// The effect of a key on the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,9 +123,9 @@ fn open(view: &mut View, top: Option<&Top>) -> Next {
     let Some(item) = top.and_then(|top| Table::new(top, view).selected()) else { return Next::Draw };
     let detail = match item {
         Item::Connection(connection) => {
-            let title = format!("{} {}", connection.proto, ends(&connection.orig));
+            let title = format!("{} {}", name(connection.protocol()), ends(&connection.orig()));
             view.detail = Some(Detail::awaited(title));
-            return Next::Why(selection(connection.proto, &connection.orig));
+            return Next::Why(connection.selection());
         }
         Item::Host(host) => {
             view.host = Some(host.addr);
@@ -152,15 +155,4 @@ fn open(view: &mut View, top: Option<&Top>) -> Next {
 
 fn ends(tuple: &Tuple) -> String {
     format!("{} > {}", tuple.source(), tuple.destination())
-}
-
-fn selection(proto: Proto, tuple: &Tuple) -> Selection {
-    let Tuple { src, dst, sport, dport } = *tuple;
-    Selection {
-        src: Some(src.into()),
-        dst: Some(dst.into()),
-        sport: Some(sport),
-        dport: Some(dport),
-        proto: Some(proto),
-    }
 }

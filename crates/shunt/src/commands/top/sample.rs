@@ -2,10 +2,13 @@
 
 use crate::{
     client::control::Client,
-    commands::top::view::{PortRate, Rates, SlowReason},
+    commands::{
+        listed::{Listed, listed},
+        top::view::{PortRate, Rates, SlowReason},
+    },
 };
 use shunt_api::{
-    ByteTotals, Connection, Direction, PortPackets, PortStatus, Proto, Status, TopReason, Tuple,
+    ByteTotals, Connection, Direction, PortPackets, PortStatus, Proto, SlowTable, Status, TopReason, Tuple,
 };
 use std::{
     cmp::Reverse,
@@ -19,7 +22,11 @@ pub(super) struct Sample {
     pub(super) at: Instant,
     pub(super) status: Status,
     pub(super) connections: Vec<Connection>,
+    pub(super) slow: SlowTable,
 }
+
+/// How long the rates of slow connections are measured: the daemon lists only the fastest of them, so it must measure.
+const SLOW_RATE_TIME: Duration = Duration::from_millis(200);
 
 /// The identity of a flow: protocol, tuple, port and VLAN tags of arriving packets.
 type FlowKey<'s> = (Proto, Tuple, &'s str, &'s [u16]);
@@ -35,9 +42,11 @@ struct FlowCounters {
 impl Sample {
     pub(super) async fn take(client: &Client) -> anyhow::Result<Self> {
         let status = client.get("/v1/status").await?;
+        let path = format!("/v1/slow?rate_over_ms={}", SLOW_RATE_TIME.as_millis());
+        let slow = client.get(&path).await?;
         // The rates of the daemon would need two readings; this command compares its own.
         let connections = client.get("/v1/flows?rate_over_ms=0").await?;
-        Ok(Self { at: Instant::now(), status, connections })
+        Ok(Self { at: Instant::now(), status, connections, slow })
     }
 }
 
@@ -57,6 +66,13 @@ impl Span {
     fn per_second(self, count: u64) -> u64 {
         (count as f64 / self.seconds()).round() as u64
     }
+}
+
+/// The connections of the later sample, fast and slow, the largest rate first.
+pub(super) fn all_connections(before: &Sample, now: &Sample) -> Vec<Listed> {
+    let mut all = listed(connections(before, now), now.slow.clone());
+    all.sort_by_cached_key(|c| (Reverse((c.counts().rate_bps, c.counts().rate_pps)), c.protocol(), c.orig()));
+    all
 }
 
 /// The connections of the later sample with their rates between the samples, the largest first.

@@ -5,11 +5,11 @@ use crate::commands::{
     top::view::{Pane, View, sample::top},
 };
 use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use shunt_api::{Connection, Instance, Status};
+use shunt_api::{Connection, Instance, SlowTable, Status};
 use std::time::Instant;
 
 fn sample(at: Instant, connections: Vec<Connection>) -> Sample {
-    Sample { at, status: status(), connections }
+    Sample { at, status: status(), connections, slow: SlowTable::default() }
 }
 
 /// A connection with one flow that has sent this much.
@@ -63,7 +63,7 @@ fn a_port_that_comes_or_begins_again_does_not_spoil_the_total() {
     let start = Instant::now();
     let span = |now: Status| {
         let [before, now] = [(start, status()), (start + Duration::from_secs(1), now)]
-            .map(|(at, status)| Sample { at, status, connections: Vec::new() });
+            .map(|(at, status)| Sample { at, status, connections: Vec::new(), slow: SlowTable::default() });
         let span = sample::Span::between(&before, &now);
         sample::total(&before.status, &now.status, span)
     };
@@ -89,7 +89,10 @@ fn the_history_begins_again_with_another_daemon_and_gives_each_change_its_cost()
     let (mut history, names, mut at) = (History::default(), Names::default(), Instant::now());
     let mut add = |status: &Status| {
         at += Duration::from_secs(1);
-        history.add(Sample { at, status: status.clone(), connections: vec![tcp()] }, &names)
+        history.add(
+            Sample { at, status: status.clone(), connections: vec![tcp()], slow: SlowTable::default() },
+            &names,
+        )
     };
     let mut now = status();
     assert!(add(&now).is_none());

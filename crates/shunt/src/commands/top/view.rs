@@ -6,13 +6,16 @@ mod state;
 mod table;
 
 use crate::{
-    commands::{flows::view::source_and_destination, hosts::totals::HostTotal},
+    commands::{
+        hosts::totals::HostTotal,
+        listed::{Listed, UNCOUNTED},
+    },
     render::{Format, Text, columns::align, units},
 };
 pub(crate) use pane::{Order, Pane};
 pub(crate) use screen::{Look, draw};
 use serde::Serialize;
-use shunt_api::{Connection, Engine, FlowCounts, SlowCause};
+use shunt_api::{Engine, FlowCounts, SlowCause};
 pub(crate) use state::{Detail, View};
 use std::collections::BTreeMap;
 pub(crate) use table::{Item, Table};
@@ -33,8 +36,11 @@ pub(crate) struct Top {
     pub(crate) flows: FlowCounts,
     /// All ports together.
     pub(crate) rates: Rates,
-    /// The connections on the fast path, with the rates between the samples, the largest rate first.
-    pub(crate) connections: Vec<Connection>,
+    /// The connections, fast and slow, the largest rate first. Rates of fast ones are those between the samples; those
+    /// of slow ones are measured over a part of that time.
+    pub(crate) connections: Vec<Listed>,
+    /// Whether conntrack counts packets; otherwise slow connections have no rates.
+    pub(crate) counted: bool,
     /// The hosts at the ends of the connections, the largest rate first.
     pub(crate) hosts: Vec<HostTotal>,
     /// The ports, sorted by name.
@@ -156,14 +162,12 @@ fn describe(top: &Top) -> String {
     text +=
         &format!("flows active {}, static {}, max per family {}\n", flows.active, flows.static_, flows.max);
     let connections = top.connections.iter().map(|connection| {
-        let Connection { proto, engine, state, rate_bps, rate_pps, age_s, .. } = connection;
-        let ends = source_and_destination(&connection.orig);
-        [ends, proto.to_string(), engine.to_string(), state.to_string()]
-            .into_iter()
-            .chain([bits(*rate_bps), packets(*rate_pps), units::time(*age_s)])
-            .collect()
+        [0, 1, 2, 5, 3, 4, 7].map(|column| Item::Connection(connection).cell(column)).to_vec()
     });
     text += &section("<<<<>", "connection proto engine state bit/s packets/s age", connections);
+    if !top.counted {
+        text += UNCOUNTED;
+    }
     let hosts = top.hosts.iter().map(|host| {
         let name = host.name.as_deref().unwrap_or("-");
         let counted = [host.connections.to_string(), bits(host.sent_bps), bits(host.received_bps)];

@@ -1,7 +1,7 @@
 //! The texts of `shunt up`, also with --dry-run, and of `shunt probe`.
 
 use crate::{
-    commands::status::view::{brief, probe_table, ruleset, slow_causes, started},
+    commands::status::view::{brief, probe_table, ruleset, slow_causes, started, unused_queues},
     render::{Answer, Format, Text, columns::align, json},
 };
 use shunt_api::{DeviceReport, DryRun, PlannedPort, ProbeReport, Status};
@@ -44,11 +44,19 @@ impl Text for ProbeReport {
 }
 
 pub(crate) fn dry_run(plan: &DryRun, verbose: bool) -> String {
-    let mut text = format!("instance {} would attach to these ports; nothing is attached\n", plan.instance);
+    let mut text = if plan.running {
+        format!(
+            "instance {} runs and is not changed; started again with these options, it would attach to these ports\n",
+            plan.instance
+        )
+    } else {
+        format!("instance {} would attach to these ports; nothing is attached\n", plan.instance)
+    };
     let row =
         |port: &PlannedPort| vec![port.name.clone(), port.engine.to_string(), port.engine_reason.clone()];
     text += &align("<", &plan.ports.iter().map(row).collect::<Vec<_>>());
     text += &slow_causes(&plan.slow_causes);
+    text += &unused_queues(&plan.unused_queues);
     if verbose {
         text += &ruleset(&plan.ruleset, true);
         text += &probe_table("kernel", &plan.kernel);
@@ -141,6 +149,10 @@ mod tests {
         assert_golden("golden/up-dry-run.txt", &planned(), TEXT);
         assert_golden("golden/up-dry-run-verbose.txt", &planned(), VERBOSE);
         assert_golden("golden/up-dry-run.json", &planned(), JSON);
+        let beside = DryRun { running: true, ..planned() };
+        assert!(
+            show(&beside, TEXT).starts_with("instance default runs and is not changed; started again with")
+        );
         assert_golden("golden/probe.json", &probe_report(), JSON);
         assert_golden("golden/probe.txt", &probe_report(), TEXT);
         let failing = ProbeReport {

@@ -4,7 +4,7 @@ use crate::{
     commands::{conntrack::view as conntrack, flows::view::source_and_destination},
     render::{Format, Text, columns::align, style, units},
 };
-use shunt_api::{Because, Explained, Explanation, Why};
+use shunt_api::{Because, Explained, Explanation, Idle, Why};
 
 impl Text for Explanation {
     fn text(&self, format: Format) -> String {
@@ -28,23 +28,26 @@ pub(crate) fn brief(explanation: &Explanation) -> String {
             let cause = match (&why.because, &why.engine) {
                 (Some(because), _) => because.reason.clone(),
                 (None, Some(engine)) => engine.to_string(),
-                (None, None) => String::new(),
+                (None, None) => why.idle.map(before).unwrap_or_default(),
             };
             let tuple = source_and_destination(&why.tuple);
-            vec![
-                conntrack::name(*protocol).to_owned(),
-                why.dir.to_string(),
-                tuple,
-                fast_or_slow(why.fast),
-                cause,
-            ]
+            vec![conntrack::name(*protocol).to_owned(), why.dir.to_string(), tuple, fast_or_slow(why), cause]
         }));
     }
     align("<", &rows)
 }
 
-fn fast_or_slow(fast: bool) -> String {
-    if fast { style::good("fast") } else { style::warning("slow") }
+fn fast_or_slow(why: &Why) -> String {
+    match why {
+        Why { idle: Some(_), .. } => "idle".to_owned(),
+        Why { fast: true, .. } => style::good("fast"),
+        Why { .. } => style::warning("slow"),
+    }
+}
+
+/// What an idle direction was before.
+fn before(idle: Idle) -> String {
+    if idle.was_fast { "was fast" } else { "was slow" }.to_owned()
 }
 
 fn describe_connection(connection: &Explained) -> String {
@@ -64,8 +67,12 @@ fn describe_connection(connection: &Explained) -> String {
 }
 
 fn describe_direction(why: &Why) -> String {
-    let Why { dir, tuple, fast, since_s, engine, in_port, out_port, because } = why;
-    let mut text = format!("  {dir:<5}  {}  {}", source_and_destination(tuple), fast_or_slow(*fast));
+    let Why { dir, tuple, idle, since_s, engine, in_port, out_port, because, .. } = why;
+    let mut text = format!("  {dir:<5}  {}  {}", source_and_destination(tuple), fast_or_slow(why));
+    if let Some(idle) = idle {
+        let pause = idle.for_s.map_or_else(|| "10s or longer".to_owned(), units::time);
+        text += &format!(" for {pause}; {}", before(*idle));
+    }
     if let Some(seconds) = since_s {
         text += &format!(" since {}", units::time(*seconds));
     }

@@ -52,8 +52,8 @@ fn a_message_about_a_wrong_campaign_names_file_step_and_key() {
     let size = "[[step]]\nname = \"s\"\nbench = \"size\"\n";
     for (text, why) in [
         ("", "no step; add one as [[step]]"),
-        ("[[steps]]\n", "line 1: unknown field `steps`"),
-        ("[[step]]\nname = \"s\"\n", "missing field `bench`"),
+        ("[[steps]]\n", "line 1: unknown key `steps`; did you mean `step`?"),
+        ("[[step]]\nname = \"s\"\n", "the key `bench` is missing"),
         (
             "[[step]]\nbench = \"run\"\n",
             "step 1 (`run`): bench: unknown command `run`; expected one of: card, ndr, nat, tcp, size, sweep",

@@ -31,9 +31,9 @@ fn a_bad_request_says_what_is_wrong() {
         ("start", "not a JSON object on one line"),
         ("[]", "not a JSON object on one line"),
         (r#"{"id": 1}"#, "`request` is missing: start, rate, stop, counters or wait"),
-        (r#"{"request": "begin"}"#, "unknown variant `begin`, expected one of `start`, `rate`"),
-        (r#"{"request": "rate", "stream": "a"}"#, "missing field `rate`"),
-        (r#"{"request": "stop", "name": "a"}"#, "unknown field `name`"),
+        (r#"{"request": "begin"}"#, "unknown value `begin`; known are start, rate"),
+        (r#"{"request": "rate", "stream": "a"}"#, "the key `rate` is missing"),
+        (r#"{"request": "stop", "name": "a"}"#, "unknown key `name`"),
     ] {
         let said = parsed(line).unwrap_err();
         assert!(said.contains(why), "{line}: {said}");

@@ -44,7 +44,7 @@ fn each_stream_has_its_options_and_those_of_all() {
 fn a_message_about_a_wrong_file_names_stream_and_key() {
     for (text, why) in [
         ("", "no stream; add one as [[stream]]"),
-        ("[[streams]]\n", "line 1: unknown field `streams`"),
+        ("[[streams]]\n", "line 1: unknown key `streams`; did you mean `stream`?"),
         ("[[stream]]\nrate = \"1kpps\"\n", "stream 1: name: missing; reports call the stream by it"),
         (
             "[[stream]]\nname = \"a\"\nrate = \"fast\"\n",

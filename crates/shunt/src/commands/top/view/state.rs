@@ -1,13 +1,14 @@
 //! What the user of `shunt top` has chosen to see.
 
 use super::pane::{Order, Pane};
-use shunt_api::{Proto, Tuple};
+use shunt_api::Tuple;
 use std::net::IpAddr;
 
 /// What identifies a row from one sample to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RowId {
-    Connection(Proto, Tuple),
+    /// Protocol, original direction, and whether Linux forwards it.
+    Connection(u8, Tuple, bool),
     Host(IpAddr),
     Port(String),
     Cause(String),

@@ -7,16 +7,18 @@ use super::{
     state::{RowId, View},
 };
 use crate::{
-    commands::{flows::view::source_and_destination, hosts::totals::HostTotal},
+    commands::{
+        conntrack::view::name, flows::view::source_and_destination, hosts::totals::HostTotal, listed::Listed,
+    },
     render::units,
 };
-use shunt_api::{Connection, SlowCause};
+use shunt_api::SlowCause;
 use std::{cmp::Reverse, net::IpAddr};
 
 /// A row of a pane.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Item<'t> {
-    Connection(&'t Connection),
+    Connection(&'t Listed),
     Host(&'t HostTotal),
     Port(&'t PortRate),
     Cause(&'t SlowCause),
@@ -90,7 +92,9 @@ fn items(top: &Top, pane: Pane) -> Vec<Item<'_>> {
 impl Item<'_> {
     pub(crate) fn id(&self) -> RowId {
         match self {
-            Self::Connection(connection) => RowId::Connection(connection.proto, connection.orig),
+            Self::Connection(connection) => {
+                RowId::Connection(connection.protocol(), connection.orig(), connection.engine().is_none())
+            }
             Self::Host(host) => RowId::Host(host.addr),
             Self::Port(port) => RowId::Port(port.name.clone()),
             Self::Cause(cause) => RowId::Cause(cause.what.clone()),
@@ -101,7 +105,7 @@ impl Item<'_> {
 
     fn is_of(&self, host: IpAddr) -> bool {
         match self {
-            Self::Connection(connection) => [connection.orig.src, connection.reply.src].contains(&host),
+            Self::Connection(connection) => [connection.orig().src, connection.reply().src].contains(&host),
             _ => true,
         }
     }
@@ -123,14 +127,16 @@ impl Item<'_> {
     /// The text of this column of the pane.
     pub(super) fn cell(&self, column: usize) -> String {
         match (self, column) {
-            (Self::Connection(c), 0) => source_and_destination(&c.orig),
-            (Self::Connection(c), 1) => c.proto.to_string(),
-            (Self::Connection(c), 2) => c.engine.to_string(),
-            (Self::Connection(c), 3) => bits(c.rate_bps),
-            (Self::Connection(c), 4) => packets(c.rate_pps),
-            (Self::Connection(c), 5) => c.state.to_string(),
-            (Self::Connection(c), 6) => c.bytes.to_string(),
-            (Self::Connection(c), 7) => units::time(c.age_s),
+            (Self::Connection(c), 0) => source_and_destination(&c.orig()),
+            (Self::Connection(c), 1) => name(c.protocol()).to_owned(),
+            (Self::Connection(c), 2) => {
+                c.engine().map_or_else(|| "slow".to_owned(), |engine| engine.to_string())
+            }
+            (Self::Connection(c), 3) => c.count().map_or_else(unknown, |count| bits(count.rate_bps)),
+            (Self::Connection(c), 4) => c.count().map_or_else(unknown, |count| packets(count.rate_pps)),
+            (Self::Connection(c), 5) => c.state().to_string(),
+            (Self::Connection(c), 6) => c.count().map_or_else(unknown, |count| count.bytes.to_string()),
+            (Self::Connection(c), 7) => c.age_s().map_or_else(unknown, units::time),
             (Self::Host(h), 0) => h.addr.to_string(),
             (Self::Host(h), 1) => h.name.clone().unwrap_or_default(),
             (Self::Host(h), 2) => h.connections.to_string(),
@@ -162,11 +168,11 @@ impl Item<'_> {
 
     fn key(&self, column: usize) -> Key {
         match (self, column) {
-            (Self::Connection(c), 0) => Key::Address(c.orig.src, c.orig.sport),
-            (Self::Connection(c), 3) => Key::Number(c.rate_bps),
-            (Self::Connection(c), 4) => Key::Number(c.rate_pps),
-            (Self::Connection(c), 6) => Key::Number(c.bytes),
-            (Self::Connection(c), 7) => Key::Number(c.age_s),
+            (Self::Connection(c), 0) => Key::Address(c.orig().src, c.orig().sport),
+            (Self::Connection(c), 3) => Key::Number(c.counts().rate_bps),
+            (Self::Connection(c), 4) => Key::Number(c.counts().rate_pps),
+            (Self::Connection(c), 6) => Key::Number(c.counts().bytes),
+            (Self::Connection(c), 7) => Key::Number(c.age_s().unwrap_or(0)),
             (Self::Host(h), 0) => Key::Address(h.addr, 0),
             (Self::Host(h), 2) => Key::Number(h.connections),
             (Self::Host(h), 3) => Key::Number(h.rate_bps()),
@@ -188,6 +194,11 @@ impl Item<'_> {
             _ => Key::Text(self.cell(column)),
         }
     }
+}
+
+/// A value that nobody knows.
+fn unknown() -> String {
+    "-".to_owned()
 }
 
 /// Shares in millionths; without traffic, the share counts as the lowest one.

@@ -1,10 +1,11 @@
 use super::sample;
 use super::*;
 use crate::{
-    commands::why,
+    commands::{listed::Listed, why},
     golden::{JSON, TEXT, assert_golden, assert_golden_text},
 };
 use ratatui_core::{backend::TestBackend, buffer::Buffer, style::Color, terminal::Terminal};
+use shunt_api::Connection;
 
 const PLAIN: Look = Look { unicode: true, colour: true };
 const ASCII: Look = Look { unicode: false, colour: false };
@@ -115,10 +116,10 @@ fn any_size_can_be_drawn() {
 #[test]
 fn the_selected_row_stays_on_the_screen_and_keeps_its_place_in_another_order() {
     let mut top = sample::top();
-    let first = top.connections[1].clone();
+    let Listed::Fast(first) = top.connections[2].clone() else { panic!() };
     top.connections.extend((0..500u16).map(|n| {
         let orig = shunt_api::Tuple { sport: n, ..first.orig };
-        Connection { orig, rate_bps: 500 - u64::from(n), ..first.clone() }
+        Listed::Fast(Connection { orig, rate_bps: 500 - u64::from(n), ..first.clone() })
     }));
     let mut view = View::default();
     view.select(Table::new(&top, &view).below(400));
@@ -160,9 +161,9 @@ fn each_column_sorts_by_its_quantity() {
     let rates: Vec<u64> = Table::new(&top, &view)
         .rows
         .iter()
-        .map(|row| if let Item::Connection(c) = row { c.rate_bps } else { panic!() })
+        .map(|row| if let Item::Connection(c) = row { c.counts().rate_bps } else { panic!() })
         .collect();
-    assert!(rates.is_sorted() && rates.len() == 7, "{rates:?}");
+    assert!(rates.is_sorted() && rates.len() == 8, "{rates:?}");
 }
 
 #[test]
@@ -174,6 +175,6 @@ fn a_host_filters_connections_by_either_end() {
     };
     assert_eq!(
         (rows("192.168.1.2"), rows("198.18.0.2"), rows("2001:db8:2::9"), rows("192.0.2.1")),
-        (6, 6, 1, 0)
+        (7, 6, 1, 0)
     );
 }

@@ -1,0 +1,167 @@
+//! Turns serde's messages about a document into words that its author knows.
+
+/// The most keys or values that a message lists.
+const LISTED_MAX: usize = 12;
+/// The least likeness (0 to 1, by Jaro and Winkler) of a known word that is suggested for an unknown one.
+const ALIKE: f64 = 0.8;
+
+/// How a format calls its values.
+struct Words {
+    map: &'static str,
+    list: &'static str,
+    text: &'static str,
+}
+
+const TOML: Words = Words { map: "a table", list: "a list such as [\"eth0\"]", text: "a string in quotes" };
+const JSON: Words = Words { map: "an object", list: "a list in [ ]", text: "a string" };
+
+/// A message of serde about a TOML document. A message that is not about a type, a key or a value stays as it is.
+#[must_use]
+pub fn reword_toml(why: &str) -> String {
+    reword(why, None, &TOML)
+}
+
+/// As [`reword_toml`], with the text of the value that the message is about.
+pub(crate) fn reword_toml_value(why: &str, typed: &str) -> String {
+    reword(why, Some(typed), &TOML)
+}
+
+/// A message of serde_json about a JSON text, without its position.
+#[must_use]
+pub fn reword_json(why: &str) -> String {
+    // "... at line 1 column 5"
+    let why = why.rsplit_once(" at line ").map_or(why, |(why, _)| why);
+    reword(why, None, &JSON)
+}
+
+fn reword(why: &str, typed: Option<&str>, words: &Words) -> String {
+    let why = why.trim().replace('\n', " ");
+    let reworded = wrong_type(&why, typed, words).or_else(|| unknown(&why)).or_else(|| wrong_keys(&why));
+    reworded.unwrap_or(why)
+}
+
+/// The one of `known` that a person who typed `typed` probably meant.
+#[must_use]
+pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let typed = typed.to_lowercase();
+    let likeness = |word: &&str| strsim::jaro_winkler(&typed, &word.to_lowercase());
+    known.into_iter().filter(|word| likeness(word) > ALIKE).max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+}
+
+/// What was expected and what was found.
+fn wrong_type(why: &str, typed: Option<&str>, words: &Words) -> Option<String> {
+    let rest = why.strip_prefix("invalid type: ").or_else(|| why.strip_prefix("invalid value: "))?;
+    let (found, expected) = rest.rsplit_once(", expected ")?;
+    let expected = match expected {
+        "a boolean" => "true or false",
+        "a string" => words.text,
+        "a sequence" => words.list,
+        "a map" => words.map,
+        "u8" | "u16" | "u32" | "u64" | "usize" | "f32" | "f64" => "a number",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        _ if expected.starts_with("struct ") || expected.starts_with("internally tagged") => words.map,
+        other => other,
+    };
+    let found = match (found, typed) {
+        ("map", _) => words.map,
+        ("sequence", _) => "a list",
+        ("null" | "unit value", _) => "nothing",
+        (_, Some(typed)) if typed.is_empty() || typed.contains('\n') => words.map,
+        (_, Some(typed)) => typed,
+        // integer `5`, string "five", boolean `true`
+        (found, None) => found.find(['`', '"']).map_or(found, |at| found[at..].trim_matches('`')),
+    };
+    Some(format!("expected {expected}, got {found}"))
+}
+
+/// An unknown key or value, with the one that was perhaps meant, or all of them.
+fn unknown(why: &str) -> Option<String> {
+    let (what, rest) = match why.strip_prefix("unknown field ") {
+        Some(rest) => ("key", rest),
+        None => ("value", why.strip_prefix("unknown variant ")?),
+    };
+    let (typed, known) = match rest.split_once(", expected ") {
+        Some((typed, known)) => (typed, quoted(known)),
+        None => (rest.split(',').next()?, Vec::new()),
+    };
+    let guess = nearest(typed.trim_matches('`'), known.iter().copied());
+    Some(match guess {
+        Some(guess) => format!("unknown {what} {typed}; did you mean `{guess}`?"),
+        None if known.is_empty() => format!("unknown {what} {typed}: remove it"),
+        None if known.len() <= LISTED_MAX => {
+            format!("unknown {what} {typed}; known are {}", known.join(", "))
+        }
+        None => {
+            format!("unknown {what} {typed}; there are {}, such as {}", known.len(), known[..4].join(", "))
+        }
+    })
+}
+
+/// A key that is missing or is there twice.
+fn wrong_keys(why: &str) -> Option<String> {
+    if let Some(key) = why.strip_prefix("missing field ") {
+        return Some(format!("the key {key} is missing"));
+    }
+    let key = why.strip_prefix("duplicate field ").or_else(|| why.strip_prefix("duplicate key"))?;
+    Some(if key.is_empty() {
+        "this key is there already: keep one of them".to_owned()
+    } else {
+        format!("the key {} is there twice", key.trim())
+    })
+}
+
+/// The words between backquotes.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_type_is_told_in_words_of_the_format() {
+        let toml = |why| reword_toml(why);
+        assert_eq!(
+            toml("invalid type: map, expected a sequence"),
+            "expected a list such as [\"eth0\"], got a table"
+        );
+        assert_eq!(toml("invalid type: integer `5`, expected a map"), "expected a table, got 5");
+        assert_eq!(
+            reword_toml_value("invalid type: string \"x\", expected u32", "\"x\""),
+            "expected a number, got \"x\""
+        );
+        let json = "invalid type: map, expected a sequence at line 1 column 0";
+        assert_eq!(reword_json(json), "expected a list in [ ], got an object");
+        let nothing = "invalid type: null, expected struct Nic at line 3 column 9";
+        assert_eq!(reword_json(nothing), "expected an object, got nothing");
+    }
+
+    #[test]
+    fn an_unknown_key_comes_with_the_one_that_was_meant_or_with_all() {
+        for (why, text) in [
+            (
+                "unknown field `max_flow`, expected one of `engine`, `ports`, `max_flows`",
+                "unknown key `max_flow`; did you mean `max_flows`?",
+            ),
+            ("unknown field `case`, expected `route` or `flow`", "unknown key `case`; known are route, flow"),
+            (
+                "unknown variant `fsat`, expected one of `fast`, `slow`",
+                "unknown value `fsat`; did you mean `fast`?",
+            ),
+            ("unknown field `x`, there are no fields", "unknown key `x`: remove it"),
+        ] {
+            assert_eq!(reword_toml(why), text);
+        }
+        let keys: Vec<String> = (10..40).map(|n| format!("`key{n}`")).collect();
+        let many = reword_toml(&format!("unknown field `z`, expected one of {}", keys.join(", ")));
+        assert_eq!(many, "unknown key `z`; there are 30, such as key10, key11, key12, key13");
+    }
+
+    #[test]
+    fn keys_that_are_missing_or_doubled_are_named_and_other_messages_stay() {
+        assert_eq!(reword_toml("missing field `out_port`"), "the key `out_port` is missing");
+        assert_eq!(reword_toml("duplicate key"), "this key is there already: keep one of them");
+        assert_eq!(reword_toml("unclosed array,\nexpected `]`"), "unclosed array, expected `]`");
+    }
+}

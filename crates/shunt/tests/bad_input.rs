@@ -1,0 +1,122 @@
+//! A mistake on the command line or in a file is answered in one line, which names the thing and the way out, with an
+//! exit code that is not 0.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod tree;
+
+use std::{
+    fs,
+    process::{Command, Output},
+};
+use tree::{package, shunt};
+
+/// Files that the lines name.
+const FILES: [(&str, &str); 6] = [
+    ("case.toml", "case = 1\n"),
+    ("key.toml", "max_flow = 1000\n"),
+    ("syntax.toml", "ports = [\n"),
+    ("defs.toml", "register = 5\n"),
+    ("other.json", "{\"a\": 1}\n"),
+    ("empty.json", "{}\n"),
+];
+
+/// What is typed, the exit code, the thing, and the way out.
+const BAD: [(&str, i32, &str, &str); 33] = [
+    ("start", 2, "'start'", "`shunt up` starts an instance"),
+    ("upp", 2, "'upp'", "'up'"),
+    ("status --instance A", 2, "`A`", "use 1 to 32 of a-z"),
+    ("flows --proto icmp", 2, "'icmp'", "expected one of tcp, udp"),
+    ("flows --src 1.2.3", 2, "`1.2.3`", "such as 192.0.2.1"),
+    ("flows --src 10.0.0.0/33", 2, "`10.0.0.0/33`", "0 to 32"),
+    ("flows --over 1h", 2, "'1h'", "10s or less"),
+    ("why 192.168.1.2:99999", 2, "`99999`", "0 to 65535"),
+    ("why foo", 2, "`foo`", "such as 192.0.2.1"),
+    ("why --dport 99999", 2, "99999", "0..=65535"),
+    ("off lan0", 2, "`lan0`", "such as 192.0.2.1"),
+    ("off --for 10m", 2, "--for", "name a host"),
+    ("watch --for 5", 2, "'5'", "such as 500ms or 2s"),
+    ("export --to x", 2, "'x'", "an address and a port, such as"),
+    ("flow add --src 1.2.3.4", 2, "'1.2.3.4'", "an address and a port, such as"),
+    ("flow load case.toml", 18, "case.toml: line 1: unknown key `case`", "known are route, flow"),
+    ("qos load key.toml", 18, "key.toml: line 1: unknown key `max_flow`", "did you mean `max_flows`?"),
+    ("qos load syntax.toml", 18, "syntax.toml: line 1: ports: unclosed array", "expected `]`"),
+    ("qos set wan0", 2, "required", "shunt qos set --help"),
+    ("model run case.toml", 18, "case.toml: line 1: unknown key `case`", "known are name, seed"),
+    ("model run syntax.toml", 18, "syntax.toml: line 1: ports: unclosed array", "expected `]`"),
+    ("model run nosuch", 18, "`nosuch`", "`shunt model cases`"),
+    ("reg decode --defs defs.toml X 1", 18, "defs.toml: line 1:", "expected a table, got 5"),
+    ("reg decode --defs defs.toml", 2, "<REGISTER> <VALUE>", "shunt reg decode --help"),
+    ("doctor --recorded other.json", 18, "other.json: not a record", "expected a list in [ ], got an object"),
+    ("compare empty.json", 2, "<B>", "shunt compare --help"),
+    ("compare empty.json empty.json", 18, "empty.json: not a Shunt result file", "`format` is missing"),
+    ("report other.json", 18, "other.json: not a Shunt result file", "`format` is missing"),
+    ("bench run case.toml", 18, "case.toml: line 1: unknown key `case`", "known are output"),
+    ("bench sweep --from 1G --to 100M", 2, "--from 1.00 Gbit/s --to 100 Mbit/s", "swap them"),
+    (
+        "gen --streams case.toml --tx a --rx b",
+        18,
+        "case.toml: line 1: unknown key `case`",
+        "known are common",
+    ),
+    ("line --frame 63", 2, "63", "64"),
+    ("trace --seconds 0", 2, "--seconds", "no time"),
+];
+
+#[test]
+fn each_mistake_is_one_line_with_the_thing_and_the_way_out() {
+    let directory = tempfile::TempDir::new().unwrap();
+    for (name, text) in FILES {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    let run = |line: &str| -> Output {
+        let mut command = Command::new(shunt());
+        command.args(line.split_whitespace()).current_dir(directory.path());
+        command.env("SHUNT_RUNTIME_DIR", directory.path()).output().unwrap()
+    };
+    let mut wrong = Vec::new();
+    for (line, code, thing, way_out) in BAD {
+        let Output { status, stdout, stderr } = run(line);
+        let said = String::from_utf8(stderr).unwrap();
+        let is_one_line = said.lines().count() == 1 && said.starts_with("shunt: ") && stdout.is_empty();
+        if status.code() != Some(code) || !is_one_line || !said.contains(thing) || !said.contains(way_out) {
+            wrong.push(format!("shunt {line}: {status}: {said}"));
+        }
+        for foreign in [
+            "expected struct",
+            "invalid type",
+            "a sequence",
+            "expected a map",
+            "\\n",
+            "socket address syntax",
+        ] {
+            assert!(!said.contains(foreign), "shunt {line}: {said}");
+        }
+        let json = String::from_utf8(run(&format!("{line} --json")).stderr).unwrap();
+        let body: Result<serde_json::Value, _> = serde_json::from_str(&json);
+        assert!(body.is_ok_and(|body| body["error"]["code"].is_string()), "shunt {line} --json: {json}");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The comparison is shown, and the failure says what each file has.
+#[test]
+fn files_with_nothing_in_common_are_not_compared() {
+    let file = |name: &str| package().join("../../lab/results").join(name);
+    let [a, b] = ["auto-veth-6.18.json", "scale-veth-6.18.json"].map(file);
+    let output = Command::new(shunt()).arg("compare").args([a, b]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(
+        said.contains("no reading in common") && said.contains("compare files of the same measurement"),
+        "{said}"
+    );
+}
+
+#[test]
+fn help_and_the_version_are_no_mistakes() {
+    for line in ["--help", "off -h", "--version"] {
+        let output = Command::new(shunt()).args(line.split_whitespace()).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty() && !output.stdout.is_empty(), "{line}");
+    }
+}

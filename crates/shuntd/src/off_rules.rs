@@ -1,0 +1,293 @@
+//! The rules of `shunt off`: a few, kept in a file across restarts of the daemon and of the machine.
+
+use serde::{Deserialize, Serialize};
+use shunt_api::{Failure, FailureCode, OffRequest, OffRule, Proto, Selection, Tuple};
+use shunt_bpf::OffMatch;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// A rule, as the file has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct KeptRule {
+    which: Selection,
+    /// Seconds since 1970 at which the rule ends; none if it does not end by itself.
+    until: Option<u64>,
+}
+
+/// The rules, and the file that keeps them.
+#[derive(Debug)]
+pub(crate) struct OffRules {
+    rules: Vec<KeptRule>,
+    path: PathBuf,
+    /// How often the rules have changed.
+    version: u64,
+    /// The version in the file.
+    written: Arc<Mutex<u64>>,
+}
+
+/// What the file is to have. It is written on another thread than the event loop's.
+#[derive(Debug)]
+pub(crate) struct OffFile {
+    path: PathBuf,
+    text: Result<String, String>,
+    version: u64,
+    written: Arc<Mutex<u64>>,
+}
+
+/// Seconds since 1970.
+pub(crate) fn unix_time() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+impl OffRules {
+    /// Reads the rules that have not ended. If the file is damaged, there are none, and the log says so.
+    pub(crate) fn load(path: PathBuf, now: u64) -> Self {
+        let rules = match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error.to_string()),
+        };
+        let rules = rules.unwrap_or_else(|why| {
+            tracing::warn!("{}: {why}; the rules of `shunt off` are lost: type them again", path.display());
+            Vec::new()
+        });
+        let mut loaded = Self { rules, path, version: 0, written: Arc::default() };
+        loaded.expire(now);
+        loaded.rules.truncate(OffRule::MOST);
+        loaded
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// The rules as clients see them.
+    pub(crate) fn list(&self, now: u64) -> Vec<OffRule> {
+        let left = |rule: &KeptRule| rule.until.map(|until| until.saturating_sub(now));
+        self.rules.iter().map(|rule| OffRule { which: rule.which.clone(), left_s: left(rule) }).collect()
+    }
+
+    /// The rules as the programs know them.
+    pub(crate) fn matches(&self) -> Vec<OffMatch> {
+        self.rules.iter().map(|rule| to_match(&rule.which)).collect()
+    }
+
+    /// Adds a rule, or replaces that for the same connections.
+    ///
+    /// # Errors
+    /// If it names no connection, lasts too long, or is one too many.
+    pub(crate) fn add(&mut self, request: OffRequest, now: u64) -> Result<(), Failure> {
+        let OffRequest { which, for_s } = request;
+        let refused = |code, why: String| Err(Failure::new(code, why));
+        if which == Selection::default() {
+            let why =
+                "no condition: name a host, a port or a connection; `shunt down` ends the fast path for all";
+            return refused(FailureCode::Usage, why.to_owned());
+        }
+        if for_s.is_some_and(|seconds| seconds == 0 || seconds > OffRule::LONGEST_S) {
+            return refused(FailureCode::Usage, "expected a time from 1s to 1year".to_owned());
+        }
+        let until = for_s.map(|seconds| now + seconds);
+        let same = self.rules.iter().position(|rule| rule.which == which);
+        match same {
+            Some(at) => self.rules[at].until = until,
+            None if self.rules.len() >= OffRule::MOST => {
+                let why = format!(
+                    "there are {} rules already, which is the most: remove some with `shunt on`, or name a network \
+                     instead of its hosts",
+                    OffRule::MOST
+                );
+                return refused(FailureCode::TableFull, why);
+            }
+            None => self.rules.push(KeptRule { which, until }),
+        }
+        self.version += 1;
+        Ok(())
+    }
+
+    /// Removes the rule for these connections, or all rules. Returns how many.
+    ///
+    /// # Errors
+    /// If there is no such rule.
+    pub(crate) fn remove(&mut self, which: Option<&Selection>) -> Result<u64, Failure> {
+        let before = self.rules.len();
+        self.rules.retain(|rule| which.is_some_and(|which| rule.which != *which));
+        if let Some(which) = which.filter(|_| self.rules.len() == before) {
+            let known: Vec<String> =
+                self.rules.iter().map(|rule| format!("`{}`", rule.which.words())).collect();
+            let known = if known.is_empty() { "there are none".to_owned() } else { known.join(", ") };
+            let why = format!("no rule `{}`; rules of `shunt off`: {known}", which.words());
+            return Err(Failure::new(FailureCode::NoConnection, why));
+        }
+        self.version += 1;
+        Ok((before - self.rules.len()) as u64)
+    }
+
+    /// Removes the rules that have ended. Returns whether there were any.
+    pub(crate) fn expire(&mut self, now: u64) -> bool {
+        let before = self.rules.len();
+        self.rules.retain(|rule| rule.until.is_none_or(|until| until > now));
+        self.rules.len() != before
+    }
+
+    /// The first rule that names a connection, as text.
+    pub(crate) fn naming(&self, protocol: u8, tuples: &[Tuple; 2], now: u64) -> Option<String> {
+        let names = |rule: &&KeptRule| {
+            rule.which.proto.is_none_or(|proto| number(proto) == protocol)
+                && tuples.iter().any(|tuple| rule.which.has_ends(tuple))
+        };
+        let rule = self.rules.iter().find(names)?;
+        let left = rule.until.map_or_else(String::new, |until| {
+            format!(", {} left", shunt_wire::units::time(until.saturating_sub(now)))
+        });
+        Some(format!("by the rule `{}`{left}", rule.which.words()))
+    }
+
+    /// What the file is to have now.
+    pub(crate) fn file(&self) -> OffFile {
+        OffFile {
+            path: self.path.clone(),
+            text: serde_json::to_string_pretty(&self.rules).map_err(|error| error.to_string()),
+            version: self.version,
+            written: Arc::clone(&self.written),
+        }
+    }
+}
+
+impl OffFile {
+    /// Writes the file, unless a later version is there already.
+    ///
+    /// # Errors
+    /// If it cannot be written: the rules hold until the daemon ends.
+    pub(crate) fn write(self) -> Result<(), Failure> {
+        let Self { path, text, version, written } = self;
+        let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
+        if *written > version {
+            return Ok(());
+        }
+        let done = text.and_then(|text| replace(&path, &text).map_err(|error| error.to_string()));
+        done.map_err(|why| {
+            let why = format!("the rules hold now, but not after a restart: {}: {why}", path.display());
+            Failure::new(FailureCode::Internal, why)
+        })?;
+        *written = version;
+        Ok(())
+    }
+}
+
+/// Writes a file so that it is whole whatever happens.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let new = path.with_extension("off.new");
+    fs::write(&new, format!("{text}\n"))?;
+    fs::File::open(&new)?.sync_all()?;
+    fs::rename(&new, path)
+}
+
+const fn number(proto: Proto) -> u8 {
+    match proto {
+        Proto::Tcp => 6,
+        Proto::Udp => 17,
+    }
+}
+
+fn to_match(which: &Selection) -> OffMatch {
+    let Selection { src, dst, sport, dport, proto } = *which;
+    OffMatch {
+        src: src.map(shunt_api::Network::parts),
+        dst: dst.map(shunt_api::Network::parts),
+        sport,
+        dport,
+        protocol: proto.map(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn which(src: &str) -> Selection {
+        Selection { src: Some(src.parse().unwrap()), ..Selection::default() }
+    }
+
+    fn request(src: &str, for_s: Option<u64>) -> OffRequest {
+        OffRequest { which: which(src), for_s }
+    }
+
+    #[test]
+    fn rules_are_kept_across_a_restart_until_they_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state/default.off");
+        let mut rules = OffRules::load(path.clone(), 1000);
+        rules.add(request("192.0.2.1", None), 1000).unwrap();
+        rules.add(request("192.0.2.2", Some(60)), 1000).unwrap();
+        rules.file().write().unwrap();
+        let again = OffRules::load(path.clone(), 1059);
+        assert_eq!(
+            again.list(1059),
+            [
+                OffRule { which: which("192.0.2.1"), left_s: None },
+                OffRule { which: which("192.0.2.2"), left_s: Some(1) },
+            ]
+        );
+        assert_eq!(OffRules::load(path.clone(), 1060).list(1060).len(), 1);
+        fs::write(&path, "[{").unwrap();
+        assert!(OffRules::load(path, 1000).is_empty());
+    }
+
+    #[test]
+    fn an_older_version_does_not_replace_a_newer_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("default.off");
+        let mut rules = OffRules::load(path.clone(), 0);
+        rules.add(request("192.0.2.1", None), 0).unwrap();
+        let older = rules.file();
+        rules.add(request("192.0.2.2", None), 0).unwrap();
+        rules.file().write().unwrap();
+        older.write().unwrap();
+        assert_eq!(OffRules::load(path, 0).list(0).len(), 2);
+    }
+
+    #[test]
+    fn rules_are_few_and_named_by_their_connections() {
+        let mut rules = OffRules::load("/nonexistent/x.off".into(), 0);
+        for number in 0..OffRule::MOST {
+            rules.add(request(&format!("10.0.0.{number}"), None), 0).unwrap();
+        }
+        assert_eq!(rules.add(request("10.0.1.1", None), 0).unwrap_err().code, FailureCode::TableFull);
+        rules.add(request("10.0.0.3", Some(5)), 10).unwrap();
+        assert_eq!(rules.list(12)[3].left_s, Some(3));
+        assert!(rules.expire(15) && !rules.expire(15));
+        assert_eq!(rules.remove(Some(&which("10.0.0.4"))).unwrap(), 1);
+        let why = rules.remove(Some(&which("10.0.0.4"))).unwrap_err();
+        assert!(
+            why.message.starts_with("no rule `10.0.0.4`; rules of `shunt off`: `10.0.0.0`, `10.0.0.1`"),
+            "{why}"
+        );
+        assert_eq!(rules.remove(None).unwrap(), 30);
+        assert!(rules.is_empty() && rules.matches().is_empty());
+        let all = OffRequest { which: Selection::default(), for_s: None };
+        assert!(rules.add(all, 0).unwrap_err().message.contains("shunt down"));
+        assert!(rules.add(request("10.0.0.1", Some(0)), 0).is_err());
+    }
+
+    #[test]
+    fn a_rule_names_a_connection_by_either_direction() {
+        let mut rules = OffRules::load("/nonexistent/x.off".into(), 0);
+        rules.add(request("198.51.100.0/24", Some(90)), 0).unwrap();
+        let there = Tuple::new(([192, 0, 2, 1], 4000).into(), ([198, 51, 100, 7], 443).into());
+        let back = shunt_core::reversed(there);
+        assert_eq!(
+            rules.naming(6, &[there, back], 0).as_deref(),
+            Some("by the rule `198.51.100.0/24`, 1m 30s left")
+        );
+        let other = Tuple { dst: [203, 0, 113, 1].into(), ..there };
+        assert_eq!(rules.naming(6, &[other, shunt_core::reversed(other)], 0), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! Mistakes that only a router shows are answered in one line, which names the thing and the way out, with an exit code
+//! that is not 0. (`crates/shunt/tests/bad_input.rs` has those that need neither devices nor a daemon.)
+
+use shunt_testkit::{Shunt, require_root, rulesets, silent_router};
+
+const NO_DEVICE: &str = "nosuch0: no such device in this network namespace; see `ip link`";
+
+/// What is typed, the exit code, and parts of the message.
+const BAD: [(&str, i32, &[&str]); 11] = [
+    ("check nosuch0", 13, &[NO_DEVICE]),
+    ("check r0 --peer nosuch0", 13, &[NO_DEVICE]),
+    ("doctor nosuch0", 13, &[NO_DEVICE]),
+    ("link nosuch0", 13, &[NO_DEVICE]),
+    ("trace nosuch0", 13, &[NO_DEVICE]),
+    ("gen --tx nosuch0 --rx r0", 13, &[NO_DEVICE]),
+    ("gen --tx r0 --rx r0", 2, &["--tx r0 --rx r0", "name the device at the other side"]),
+    ("bench sweep --tx r0 --rx r0 --from 1M --to 1M --quick", 2, &["--tx r0 --rx r0"]),
+    ("qos set r1 --rate 50M", 2, &["`r1` has no queues", "uses tc", "`engine = \"external\"`", "tc qdisc"]),
+    ("qos set r9 --rate 50M", 13, &["`r9`", "its ports: r0, r1"]),
+    ("up", 19, &["is running already", "shunt down"]),
+];
+
+#[test]
+fn each_mistake_is_one_line_with_the_thing_and_the_way_out() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine tc");
+    for (words, code, parts) in BAD {
+        let output = shunt.run(words);
+        assert_eq!((output.code, output.err.lines().count()), (Some(code), 1), "{words}: {output:?}");
+        assert!(parts.iter().all(|part| output.err.contains(part)), "{words}: {output:?}");
+    }
+    assert!(shunt.done("qos").starts_with("no port has queues"), "nothing was set");
+    shunt.done("down");
+}
+
+#[test]
+fn a_check_that_can_judge_nothing_says_that_it_cannot_tell() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shunt = Shunt::on(lab.router());
+    let output = shunt.run("check r0 --only link");
+    assert_eq!(output.code, Some(2), "{output:?}");
+    assert!(
+        output.err.contains("r0: cannot tell: 1 of 1 cases need the port at the other end"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn queues_that_no_packet_passes_are_named_by_up_and_status() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shunt = Shunt::on(lab.router());
+    let file = shunt.file("queues.toml", "engine = \"tc\"\n[qos.r1]\nrate = \"50M\"\n");
+    let file = file.display();
+    let dry_run = shunt.done(&format!("up --dry-run --config {file}"));
+    let [up, status] = [shunt.done(&format!("up --config {file}")), shunt.done("status")];
+    for text in [dry_run, up, status] {
+        assert!(text.contains("queues: the queues of r1 are not in use: the port uses tc"), "{text}");
+    }
+    shunt.done("down");
+}
+
+#[test]
+fn a_bug_report_names_what_it_contains_and_hides_addresses_if_asked() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up");
+    let [open, hidden] = ["open", "hidden"].map(|name| shunt.directory().join(name));
+    let said = shunt.done(&format!("bug-report --output {}", open.display()));
+    let contains = "contains: versions, status, probe, configuration, ruleset, links, log";
+    assert!(said.contains(contains) && said.contains("--hide-addresses"), "{said}");
+    let text = std::fs::read_to_string(&open).unwrap();
+    for part in ["192.168.1.1", "chain forward", "\"epoch_moves\"", "\"obstacles\"", "qdisc"] {
+        assert!(text.contains(part), "{part} is missing: {text}");
+    }
+    shunt.done(&format!("bug-report --hide-addresses --output {}", hidden.display()));
+    let text = std::fs::read_to_string(&hidden).unwrap();
+    assert!(text.contains("<ipv4 ") && text.contains("<mac ") && text.contains("chain forward"), "{text}");
+    let macs = lab.router().run("cat /sys/class/net/r?/address");
+    for address in macs.split_whitespace().chain(["192.168.1.1", "198.18.0.1", "198.18.0.2"]) {
+        assert!(!text.contains(address), "{address} is in the file: {text}");
+    }
+    shunt.done("down");
+    // Without a daemon, too.
+    let said = shunt.done(&format!("bug-report --output {}", open.display()));
+    assert!(said.contains(contains), "{said}");
+    assert!(std::fs::read_to_string(&open).unwrap().contains("is not running; start it with"));
+}
