@@ -1,6 +1,7 @@
 //! The command line: global options, and the list of commands.
 
 mod bench;
+mod bug_report;
 mod check;
 mod compare;
 mod completions;
@@ -129,6 +130,7 @@ commands! {
     Check(check::CheckArgs),
     Model(model::ModelArgs),
     Report(report::ReportArgs),
+    BugReport(bug_report::BugReportArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
 }

@@ -62,6 +62,13 @@ impl Program {
         })
     }
 
+    /// The daemon's program with these arguments.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.0);
+        command.args(args);
+        command
+    }
+
     /// Replaces this process by the daemon. Returns only if that fails.
     pub(crate) fn exec(&self, args: &[OsString]) -> anyhow::Error {
         let error = Command::new(&self.0).args(args).exec();
