@@ -212,7 +212,8 @@ fn with_example(why: String) -> String {
         .find(|line| line.split_once(" = ").is_some_and(|(key, _)| why.contains(&format!(": {key}: "))));
     // The default of some keys is empty, which shows nothing; their messages have an example of their own.
     match line.filter(|line| {
-        !line.ends_with("\"\"") && !why.contains("such as") && !why.contains("expected one of")
+        !line.ends_with("\"\"")
+            && !["such as", "known are", "did you mean"].iter().any(|part| why.contains(part))
     }) {
         Some(line) => format!("{why}; the default is {line}"),
         None => why,

@@ -11,7 +11,7 @@ pub struct SlowTable {
     /// have no counts.
     pub counted: bool,
     /// The connections, the highest rate first; at most [`SlowTable::MOST`]. If rates were measured and conntrack
-    /// counts, only those of which packets came.
+    /// counts, only those of which packets came, and those that it does not count.
     pub connections: Vec<SlowConnection>,
     /// The number of further connections, which are left out; 0 if the list is complete.
     pub more: u64,

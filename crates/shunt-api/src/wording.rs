@@ -44,7 +44,12 @@ fn reword(why: &str, typed: Option<&str>, words: &Words) -> String {
 #[must_use]
 pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.to_lowercase();
-    let likeness = |word: &&str| strsim::jaro_winkler(&typed, &word.to_lowercase());
+    let likeness = |word: &&str| {
+        let word = word.to_lowercase();
+        // One letter too many, too few or another, or two letters in another order.
+        let is_slip = typed.len() > 2 && strsim::osa_distance(&typed, &word) == 1;
+        if is_slip { 1.0 } else { strsim::jaro_winkler(&typed, &word) }
+    };
     known.into_iter().filter(|word| likeness(word) > ALIKE).max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
 }
 

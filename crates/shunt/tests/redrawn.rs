@@ -6,7 +6,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use shunt_api::Status;
+use shunt_api::{SlowTable, Status};
 use std::{
     env, fs,
     io::{BufRead, BufReader, Lines, Read, Write},
@@ -45,9 +45,12 @@ fn socket(dir: &TempDir) -> PathBuf {
 fn answer(mut client: UnixStream, pid: u32) {
     let mut request = [0; 4096];
     let read = client.read(&mut request).unwrap();
-    let of_flows = String::from_utf8_lossy(&request[..read]).contains("/v1/flows");
-    let status = || serde_json::to_string(&Status { pid, ..Status::default() }).unwrap();
-    let body = if of_flows { "[]".to_owned() } else { status() };
+    let request = String::from_utf8_lossy(&request[..read]);
+    let body = match () {
+        () if request.contains("/v1/flows") => "[]".to_owned(),
+        () if request.contains("/v1/slow") => serde_json::to_string(&SlowTable::default()).unwrap(),
+        () => serde_json::to_string(&Status { pid, ..Status::default() }).unwrap(),
+    };
     // The command may have ended.
     let _ = write!(client, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
 }
@@ -96,6 +99,7 @@ fn a_command_ends_without_a_message_when_its_reader_has_ended() {
     let mut watch = start(dir.path(), &["status", "--watch"]);
     answer_next(&listener, 7);
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "nothing can be fast: this instance has no port");
     assert!(lines.next().unwrap().unwrap().contains("pid 7"));
     drop(lines);
     answer_next(&listener, 7);

@@ -41,9 +41,9 @@ fn a_slow_connection_is_listed_with_its_rate_if_conntrack_counts() {
     lab.router().sysctl("netfilter/nf_conntrack_acct", 1);
     let busy = packet(5002);
     there.pass(&busy);
-    let (out, err) = meanwhile(&shunt, &there, &busy, "flows --json --over 1s");
+    let (out, err) = meanwhile(&shunt, &there, &busy, "flows --json --over 1s --dport 5002");
     let listed: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(listed.as_array().unwrap().len(), 1, "the silent one is left out: {listed:#}");
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed:#}");
     let (slow, count) = (&listed[0], &listed[0]["count"]);
     assert_eq!(
         (&slow["state"], &slow["orig"]["dport"], &slow["protocol"]),
@@ -62,6 +62,10 @@ fn a_slow_connection_is_listed_with_its_rate_if_conntrack_counts() {
     assert!(lan["slow_bps"].as_u64().unwrap() > 0 && lan["slow_bps"] == lan["sent_bps"], "{hosts:#}");
     let (top, _) = meanwhile(&shunt, &there, &busy, "top --once --interval 500ms");
     assert!(top.contains("192.168.1.2:4000 > 198.18.0.2:5002  udp    slow    slow "), "{top}");
+
+    // Of a connection that is silent, no rate is measured, so it is left out.
+    let (out, _) = meanwhile(&shunt, &there, &packet(5003), "flows --json --over 1s --dport 5002");
+    assert_eq!(out, "[]\n");
 
     // Once it is fast, it is not listed as slow.
     shunt.done("on");

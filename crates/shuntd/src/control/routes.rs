@@ -1,7 +1,10 @@
 //! The paths of the control socket.
 
+mod off;
+mod slow;
+
 use super::{
-    Call, Job, TrackedEntries,
+    Call, TrackedEntries,
     admission::Client,
     event_stream,
     long_answer::{Items, Writer},
@@ -20,9 +23,9 @@ use axum::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shunt_api::{
-    Connection, Count, ErrorBody, Explanation, Failure, FailureCode, OffRemoval, OffRequest, OffRule,
-    PortQos, QosRemoval, QosStatus, Selection, SlowTable, StaticRemoval, StaticTable, Status, StoredReport,
-    Tracked, TrackedTable, WatchEvent, check_qos,
+    Connection, Count, ErrorBody, Explanation, Failure, FailureCode, PortQos, QosRemoval, QosStatus,
+    Selection, StaticRemoval, StaticTable, Status, StoredReport, Tracked, TrackedTable, WatchEvent,
+    check_qos,
 };
 use shunt_http::{Refusal, Watched, bad, internal, unknown_method, unknown_path};
 use std::{
@@ -75,14 +78,14 @@ fn paths() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(status))
         .routes(routes!(flows))
-        .routes(routes!(slow))
+        .routes(routes!(slow::slow))
         .routes(routes!(why))
         .routes(routes!(conntrack))
         .routes(routes!(watch))
         .routes(routes!(flush))
         .routes(routes!(stop))
         .routes(routes!(list_static, add_static, del_static))
-        .routes(routes!(list_off, add_off, del_off))
+        .routes(routes!(off::list_off, off::add_off, off::del_off))
         .routes(routes!(list_qos, set_qos, del_qos))
         .routes(routes!(list_reports))
         .routes(routes!(read_report))
@@ -210,27 +213,6 @@ async fn list_flows(share: Arc<Share>, rate_over: Duration) -> Result<Writer, Re
         sleep(rate_over).await;
     }
     Ok(Box::new(move |pieces| pieces.json(&Items::new(source.list()?))))
-}
-
-/// The connections that Linux forwards, those with the highest rates first.
-#[utoipa::path(get, path = "/v1/slow", params(FlowsQuery), responses((status = 200, body = SlowTable), Refused))]
-async fn slow(
-    State(state): Shared,
-    client: Option<Extension<Client>>,
-    Extension(watched): Extension<Watched>,
-    query: Result<Query<FlowsQuery>, QueryRejection>,
-) -> Result<Response, Refusal> {
-    let rate_over_ms = checked(query)?;
-    let share = state.share(client);
-    let list = || list_slow(Arc::clone(&share), Duration::from_millis(rate_over_ms));
-    share.long.get(format!("slow {rate_over_ms}"), &watched, list).await.map(json)
-}
-
-async fn list_slow(share: Arc<Share>, rate_over: Duration) -> Result<Writer, Refusal> {
-    let job = share.call(ANSWER_TIME, |reply| Call::Slow(!rate_over.is_zero(), reply)).await?;
-    let sample = on_other_thread(move || job.run()).await??;
-    sleep(rate_over).await;
-    Ok(Box::new(move |pieces| pieces.json(&sample.run()?)))
 }
 
 impl AppState {
@@ -362,34 +344,6 @@ async fn del_static(State(state): Shared, body: Body) -> Answer<Count> {
     count_answer(
         state.owner.call(ANSWER_TIME, |reply| Call::DelStatic(removal, reply)).await?.map_err(Refusal::from),
     )
-}
-
-/// The connections for which somebody has turned the fast path off.
-#[utoipa::path(get, path = "/v1/off", responses((status = 200, body = [OffRule]), Refused))]
-async fn list_off(State(state): Shared, client: Option<Extension<Client>>) -> Answer<Vec<OffRule>> {
-    Ok(Json(state.share(client).call(ANSWER_TIME, Call::ListOff).await?))
-}
-
-/// Turns the fast path off for some connections. The answer is the number of rules that there are now.
-#[utoipa::path(post, path = "/v1/off", request_body = OffRequest, responses((status = 200, body = Count), Refused))]
-async fn add_off(State(state): Shared, body: Body) -> Answer<Count> {
-    let request: OffRequest = state.read_json(body).await?;
-    keep(state.owner.call(ANSWER_TIME, |reply| Call::AddOff(request, reply)).await?).await
-}
-
-/// Turns the fast path on again for the connections of a rule, or of all rules. The answer is the number of rules that
-/// were removed.
-#[utoipa::path(delete, path = "/v1/off", request_body = OffRemoval, responses((status = 200, body = Count), Refused))]
-async fn del_off(State(state): Shared, body: Body) -> Answer<Count> {
-    let removal: OffRemoval = state.read_json(body).await?;
-    keep(state.owner.call(ANSWER_TIME, |reply| Call::DelOff(removal, reply)).await?).await
-}
-
-/// Keeps a change across restarts, on another thread, and answers then.
-async fn keep(changed: Result<(u64, Job<()>), Failure>) -> Answer<Count> {
-    let (count, job) = changed?;
-    on_other_thread(move || job.run()).await??;
-    Ok(Json(Count { count }))
 }
 
 /// The queues of the ports that have some, with their counters, which are up to 0.2 s old.

@@ -89,7 +89,7 @@ fn a_message_about_a_wrong_campaign_names_file_step_and_key() {
         (&format!("{size}{size}from = \"1G\"\n"), "step 2 (`s`): from: "),
         (
             &format!("{size}[[step]]\nbench = \"sweep\"\nto = \"1M\"\n"),
-            "step 2 (`sweep`): --from 50000000 --to 1000000: ",
+            "step 2 (`sweep`): --from 50.0 Mbit/s --to 1.00 Mbit/s: ",
         ),
     ] {
         let failure = refusal(text);
