@@ -115,9 +115,11 @@ impl SlowSample {
                 })
                 .collect();
         let count = directions.iter().filter_map(|direction| direction.count).reduce(SlowCount::plus);
+        // Without counts, nobody knows whether packets come by the direction that has no flow.
+        let is_unknown = count.is_none() && directions.len() < 2;
         let is_silent =
             self.at.is_some() && count.is_some_and(|count| count.rate_pps == 0 && count.rate_bps == 0);
-        (!directions.is_empty() && !is_silent).then(|| SlowConnection {
+        (!directions.is_empty() && !is_silent && !is_unknown).then(|| SlowConnection {
             family: entry.family,
             protocol: entry.protocol,
             orig: entry.orig.tuple(),

@@ -86,6 +86,10 @@ fn body(method: &str, path: &str) -> String {
         ("post", "/v1/qos") => {
             json!({"r1": {"rate": "100M", "class": [{"name": "all", "dscp": ["ef"]}]}}).to_string()
         }
+        ("post", "/v1/off") => {
+            json!({"which": {"src": "192.0.2.1", "proto": "tcp"}, "for_s": 600}).to_string()
+        }
+        ("delete", "/v1/off") => json!({}).to_string(),
         ("delete", "/v1/qos") => json!({"ports": ["r1"]}).to_string(),
         _ => String::new(),
     }
@@ -118,7 +122,8 @@ fn every_path_and_method_answers_as_described() {
     let lab = silent_router(rulesets::OPEN);
     let reports = TempDir::new().unwrap();
     fs::write(reports.path().join("lab.html"), REPORT).unwrap();
-    let config = format!("page_reports = \"{}\"", reports.path().display());
+    // Only the external engine has queues.
+    let config = format!("page_reports = \"{}\"\nexternal_ports = [\"r1\"]", reports.path().display());
     let shuntd = Shuntd::on(lab.router()).config(&config).start();
     let stage = Stage::new(lab.lan(), &[lab.wan()]);
     stage.teach(&shuntd, &lab.lan().udp_to(4000, lab.wan().at(5000)).payload("v4 through the router"));
