@@ -3,8 +3,8 @@
 use crate::flows::{DirectionName, Family, FlowState, Tuple};
 use serde::{Deserialize, Serialize};
 
-/// Connections that conntrack knows, and of which at least one direction has no flow in use; if conntrack does not count
-/// their packets, both directions.
+/// Connections that conntrack knows, and of which at least one direction has no flow in use; if conntrack does not
+/// count their packets, both directions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SlowTable {
