@@ -23,10 +23,10 @@ struct shunt_external {
 	__u32 beat_max_ticks; /* from this age of the heartbeat on, XDP sends packets to tc instead of the engine */
 	__u32 inject_next; /* the next frame to pass to Linux */
 	__u32 copy_vlan; /* the engine copies frames with this outer VLAN ID from port to port; 0 for none */
-	__u32 _pad;
+	__u32 _own_line[11]; /* XDP reads the line above for each packet; what follows changes with each batch */
 	struct shunt_external_port ports[SHUNT_PORTS_MAX]; /* by slot */
 };
-_Static_assert(sizeof(struct shunt_external) == 24 + 48 * 64, "shunt_external is ABI");
+_Static_assert(sizeof(struct shunt_external) == 64 + 48 * 64, "shunt_external is ABI");
 
 /* A frame on its way from the external engine to Linux. */
 struct shunt_injected {

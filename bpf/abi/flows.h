@@ -124,7 +124,10 @@ struct shunt_flow {
 _Static_assert(sizeof(struct shunt_flow) == 96, "shunt_flow is ABI");
 _Static_assert((int)SHUNT_PORTS_MAX <= 256, "a slot fits a byte");
 
-/* Two cache lines. The first one holds the key, so a forwarded packet touches no more than these. */
+/*
+ * Two cache lines: the loader has the table begin on one. The first one holds the key, so a forwarded packet touches no
+ * more than these, and no flow shares a line with another one.
+ */
 struct shunt_entry4 {
 	struct shunt_key4 key;
 	struct shunt_flow flow;
@@ -163,14 +166,15 @@ _Static_assert(sizeof(struct shunt_bucket) == 16, "shunt_bucket is ABI");
 
 /* Indexed by family: IPv4, IPv6. */
 struct shunt_usage {
-	__u32 entries[2]; /* entries in use; loaded together */
+	__u32 entries[2]; /* entries in use; loaded together, by each packet */
+	__u32 _own_line[14]; /* what follows changes with each new flow, on any CPU */
 	__u64 fresh[2]; /* the first entry that was never used; none behind it was */
 	__u64 free[2]; /* head of the free list, plus one; the upper half counts changes */
 	__u64 expired; /* entries of shunt_expired, or more while one is added or removed */
 	__u64 expired_lost; /* expired flows whose counters did not fit shunt_expired */
 	__u64 traces_lost;
 };
-_Static_assert(sizeof(struct shunt_usage) == 64, "shunt_usage is ABI");
+_Static_assert(sizeof(struct shunt_usage) == 64 + 56, "shunt_usage is ABI");
 
 /* One direction of a connection, as in conntrack. An IPv4 address uses the first four bytes. */
 struct shunt_tuple {

@@ -206,8 +206,10 @@ static __always_inline enum shunt_reason decide(const struct shunt_packet *p, __
 		f->punt_due = 0;
 		return why == SHUNT_OK || why == SHUNT_PENDING ? SHUNT_REPROVE : why;
 	}
-	if (why == SHUNT_REPROVE)
+	if (why == SHUNT_REPROVE) {
 		f->reprove_at_ticks = jiffies + shunt_control.reprove_ticks;
+		shunt_move_home(f, shunt_this_cpu());
+	}
 	/* The packet that taught this flow has left Linux once: egress would have retired the flow otherwise. */
 	if (why == SHUNT_PENDING && f->state == SHUNT_FLOW_PENDING) {
 		f->state = SHUNT_FLOW_ACTIVE;

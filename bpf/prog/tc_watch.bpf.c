@@ -173,14 +173,6 @@ static __always_inline int is_unchanged(const struct egress *s, __u32 family)
 	return visit_stations(s, stations_of(s), VISIT_CHECK) && visit_addresses(s, family, VISIT_CHECK);
 }
 
-/* The CPU that is to count the packets of a new flow without atomics. */
-static __always_inline __u8 this_cpu(void)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-
-	return cpu < SHUNT_NO_CPU ? cpu : SHUNT_NO_CPU;
-}
-
 /* Whether the index has another entry with this key, in any slot of its two buckets. */
 static __noinline int has_duplicate(__u32 family, const union shunt_key *key, __u64 hash, __u32 entry)
 {
@@ -264,7 +256,8 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	    stations_are_unstable(shunt_source_mac(s->c->headers.l2), s->scratch->seen.l2))
 		return SHUNT_UNSTABLE;
 	f->state = f->flags & SHUNT_FLOW_UNTRACKED ? SHUNT_FLOW_PENDING : SHUNT_FLOW_INSERTED;
-	f->home_cpu = s->c->in_flags & SHUNT_PORT_EXTERNAL && f->flags & SHUNT_FLOW_XDP ? SHUNT_ENGINE_CPU : this_cpu();
+	f->home_cpu =
+		s->c->in_flags & SHUNT_PORT_EXTERNAL && f->flags & SHUNT_FLOW_XDP ? SHUNT_ENGINE_CPU : shunt_this_cpu();
 	f->seen_ticks = s->now;
 	f->tcp_position = shunt_candidate_position(s->c);
 	shunt_candidate_key(family, s->c, key);

@@ -107,6 +107,7 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 		/* Advance the time here, so that one packet of a burst is punted by tc, and not all of them. */
 		f->reprove_at_ticks = now + shunt_control.reprove_ticks;
 		f->punt_due = 1;
+		shunt_move_home(f, shunt_this_cpu());
 	}
 	if (shunt_unlikely(why != SHUNT_OK))
 		return pass();

@@ -3,7 +3,7 @@
 use crate::rig::{EPOCH, Pair, REPROVE, Rig, pairs, reason, with_rig};
 use shunt_bpf::{
     Key,
-    abi::{self, Counters, EPOCH_RETIRED, FLOW_ACTIVE, FLOW_PENDING},
+    abi::{self, Counters, EPOCH_RETIRED, FLOW_ACTIVE, FLOW_PENDING, NO_CPU},
     attach::Hook,
 };
 use shunt_traffic::testrun::{TC_NEXT, TC_REDIRECT, TestRun, XDP_DROP, XDP_PASS, XDP_REDIRECT};
@@ -28,8 +28,14 @@ fn a_pending_flow_becomes_active_with_the_next_packet_in_tc() {
 
 /// A flow that is due to be re-proved, with packets up to this size.
 fn due(rig: &Rig<'_>, pair: &Pair) -> Key {
+    due_at(rig, pair, 0)
+}
+
+/// The same, counted on this CPU.
+fn due_at(rig: &Rig<'_>, pair: &Pair, home_cpu: u8) -> Key {
     let l3_bytes = pair.before.to_bytes().len() - 14;
     rig.learn_as(pair, |entry| {
+        entry.flow.home_cpu = home_cpu;
         entry.flow.reprove_at_ticks = rig.now;
         entry.flow.max_l3_bytes = l3_bytes as u16;
     })
@@ -90,6 +96,34 @@ fn xdp_passes_one_packet_to_tc_to_re_prove_a_flow() {
             assert_reproved(rig, &frame);
             assert_eq!(rig.flow(&key).punt_due, 0);
             assert_eq!(rig.tc(&frame).verdict, TC_REDIRECT);
+        }
+    });
+}
+
+#[test]
+fn two_proofs_move_a_flow_to_the_cpu_that_its_packets_are_on() {
+    const ELSEWHERE: u8 = NO_CPU - 1;
+    with_rig(|rig| {
+        for hook in [Hook::Ingress, Hook::Xdp] {
+            for pair in pairs() {
+                let frame = pair.before.to_bytes();
+                let key = rig.learn_as(&pair, |entry| entry.flow.home_cpu = ELSEWHERE);
+                rig.run(hook, &frame);
+                let entry = rig.plane.flow(&key).unwrap().unwrap();
+                let counted = (entry.flow.pkts, entry.cold.remote_pkts);
+                assert_eq!((entry.flow.home_cpu, counted), (ELSEWHERE, (0, 1)), "moved without a proof");
+                let prove = |home| {
+                    let key = due_at(rig, &pair, home);
+                    rig.run(hook, &frame);
+                    rig.flow(&key).home_cpu
+                };
+                assert_eq!(prove(ELSEWHERE), NO_CPU);
+                let here = prove(NO_CPU);
+                assert!(here < ELSEWHERE, "{here}");
+                let key = rig.learn_as(&pair, |entry| entry.flow.home_cpu = NO_CPU);
+                rig.run(hook, &frame);
+                assert_eq!(rig.flow(&key).pkts, 0, "counted without atomics while no CPU is the home");
+            }
         }
     });
 }

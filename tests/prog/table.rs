@@ -25,6 +25,11 @@ fn numbered(pair: &Pair, n: u16) -> Pair {
 }
 
 #[test]
+fn the_tables_begin_on_a_cache_line() {
+    with_rig(|rig| assert!(rig.plane.tables_are_aligned().unwrap()));
+}
+
+#[test]
 fn an_entry_is_found_until_it_is_removed() {
     with_rig(|rig| {
         let [udp, _, udp6, _] = pairs();

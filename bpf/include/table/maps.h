@@ -43,6 +43,24 @@ static __always_inline void shunt_count_reason(struct shunt_counters *counters, 
 	counters->reasons[why & (SHUNT_REASONS_MAX - 1)]++;
 }
 
+/* This CPU, as a flow's home CPU. */
+static __always_inline __u8 shunt_this_cpu(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return cpu < SHUNT_NO_CPU ? cpu : SHUNT_NO_CPU;
+}
+
+/*
+ * Makes a CPU the home of a flow that is due for a proof, in two steps: until the next proof, all CPUs count the flow
+ * atomically, so that no packet is lost that the former home CPU is counting right now.
+ */
+static __always_inline void shunt_move_home(struct shunt_flow *f, __u8 cpu)
+{
+	if (f->home_cpu != cpu)
+		f->home_cpu = f->home_cpu == SHUNT_NO_CPU ? cpu : SHUNT_NO_CPU;
+}
+
 /* Counts packets of a flow where every CPU may. Rare, so not inlined. */
 static __noinline int shunt_count_remote(__u32 family, __u32 entry, __u64 pkts, __u32 bytes)
 {

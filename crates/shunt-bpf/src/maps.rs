@@ -27,21 +27,15 @@ pub(crate) const SETS: &str = "shunt_sets";
 #[derive(Debug, Default)]
 pub(crate) struct Maps {
     by_name: BTreeMap<String, MapHandle>,
-    /// Whether processes may map the flow tables.
-    pub(crate) mappable: bool,
 }
 
 impl Maps {
-    pub(crate) fn new(mappable: bool) -> Self {
-        Self { mappable, ..Self::default() }
-    }
-
     /// Further handles of the same maps.
     pub(crate) fn try_clone(&self) -> Result<Self, Error> {
         let clone = |(name, map): (&String, &MapHandle)| Ok((name.clone(), MapHandle::try_from(map)?));
         let by_name: Result<_, libbpf_rs::Error> = self.by_name.iter().map(clone).collect();
         let failed = |source| Error::Map { map: "handles", source };
-        Ok(Self { by_name: by_name.map_err(failed)?, mappable: self.mappable })
+        Ok(Self { by_name: by_name.map_err(failed)? })
     }
 
     /// The map of this name, if a loaded object has one.

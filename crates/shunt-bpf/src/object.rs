@@ -60,6 +60,10 @@ pub(crate) const INDEXES: [&str; 2] = ["shunt_index4", "shunt_index6"];
 /// Maps with one element per entry of the flow table.
 pub(crate) const TABLES: [&str; 4] = ["shunt_table4", "shunt_table6", "shunt_cold4", "shunt_cold6"];
 
+/// Makes the values begin on a page, and lets the external engine map them. Other arrays begin anywhere: an entry would
+/// lie on a third cache line, which it would share with the next entry.
+const TABLE_FLAGS: u32 = libbpf_sys::BPF_F_MMAPABLE;
+
 /// A filter of this size, 1 MiB, rarely takes one address for another while 20,000 of them are in use.
 const MARK_LINES_MIN: u32 = 16384;
 
@@ -121,7 +125,6 @@ pub(crate) fn load_for(
     how: &Loading<'_>,
 ) -> Result<Object, Error> {
     let failed = |e| Error::loading(source.name, e);
-    let table_flags = if maps.mappable { libbpf_sys::BPF_F_MMAPABLE } else { 0 };
     let mut builder = ObjectBuilder::default();
     if let Some(path) = how.types {
         set_types(&mut builder, path).map_err(failed)?;
@@ -133,10 +136,10 @@ pub(crate) fn load_for(
             map.reuse_fd(loaded.as_fd()).map_err(failed)?;
         } else if TABLES.contains(&name.as_str()) {
             map.set_max_entries(size.max_flows).map_err(failed)?;
-            map.set_map_flags(table_flags).map_err(failed)?;
+            map.set_map_flags(TABLE_FLAGS).map_err(failed)?;
         } else if INDEXES.contains(&name.as_str()) {
             map.set_max_entries(size.buckets()).map_err(failed)?;
-            map.set_map_flags(table_flags).map_err(failed)?;
+            map.set_map_flags(TABLE_FLAGS).map_err(failed)?;
         } else if name == MARKS {
             map.set_max_entries(size.mark_lines()).map_err(failed)?;
         } else if name == EXPIRED {

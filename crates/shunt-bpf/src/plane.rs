@@ -44,7 +44,7 @@ pub struct LoadOptions {
     pub xdp: bool,
     /// Load the `xdp` engine that can verify L4 checksums (`CONTROL_VERIFY_XDP`).
     pub verify_xdp: bool,
-    /// Load what the external engine needs, and let its process map the flow tables.
+    /// Load what the external engine needs.
     pub external: bool,
 }
 
@@ -132,7 +132,7 @@ impl DataPlane {
     pub fn load(size: Size, options: LoadOptions) -> Result<Self, Error> {
         // libbpf prints errors, which are returned here, and messages that are no errors.
         verifier::capture_log();
-        let mut maps = Maps::new(options.external);
+        let mut maps = Maps::default();
         let (forward, watch, types) = match &options.types {
             TypesSource::Kernel => (&TC_FORWARD, Some(&TC_WATCH), None),
             TypesSource::File(types) => {

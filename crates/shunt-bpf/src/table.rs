@@ -87,6 +87,15 @@ impl DataPlane {
         read_variable(self.maps.get(EDIT_MAP)?, EDIT_MAP)
     }
 
+    /// Whether the flow tables and their indexes begin on a cache line. If not, forwarding is correct, but slower.
+    pub fn tables_are_aligned(&self) -> Result<bool, Error> {
+        let mut scratch = [0; 8];
+        let input = ProgramInput { context_in: Some(&mut scratch), ..ProgramInput::default() };
+        let output = program(&self.table, &TABLE, "shunt_tables_aligned")?.test_run(input);
+        let output = output.map_err(|source| Error::Map { map: TABLE_MAP, source })?;
+        Ok(output.return_value == 1)
+    }
+
     /// Renews the heartbeat. Without a heartbeat, the programs stop forwarding.
     pub fn beat(&self) -> Result<(), Error> {
         program(&self.table, &TABLE, "shunt_beat")?

@@ -177,6 +177,9 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
     let machine = Machine::read(config)?;
     refuse(machine.obstacles(config))?;
     let mut plane = load(&machine, config)?;
+    if !plane.tables_are_aligned().map_err(internal)? {
+        tracing::warn!("flow tables do not begin on a cache line: two CPUs slow each other down");
+    }
     let Machine { subscription, mut kernel, state, types, .. } = machine;
     plane.set_filter_owner(filter_handle(instance), instance.as_str()).map_err(internal)?;
     if config.learn {
