@@ -119,13 +119,20 @@ static __always_inline void shunt_add_tag(struct shunt_packet *p, __be16 tpid_be
 	if (p->tags == 0) {
 		p->tpid_be[0] = tpid_be;
 		p->tci_be[0] = tci_be;
-		p->class_bits |= (shunt_ntohs(tci_be) >> 4) & 0x0f00;
+		p->class_and_ttl |= shunt_class_and_ttl((shunt_ntohs(tci_be) >> 4) & 0x0f00, 0);
 	} else {
 		p->tpid_be[1] = tpid_be;
 		p->tci_be[1] = tci_be;
-		p->class_bits |= shunt_ntohs(tci_be) & 0xf000;
+		p->class_and_ttl |= shunt_class_and_ttl(shunt_ntohs(tci_be) & 0xf000, 0);
 	}
 	p->tags++;
+}
+
+/* Adds a tag that is in the frame. */
+static __always_inline void shunt_add_tag_in_frame(struct shunt_packet *p, struct shunt_tag tag)
+{
+	shunt_add_tag(p, tag.tpid_be, tag.tci_be);
+	p->l2_bytes += sizeof(struct shunt_vlan);
 }
 
 /* Parses the header of a frame. `family` is that of the packet behind it; 0 if it is not IP. */

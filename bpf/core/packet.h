@@ -38,6 +38,16 @@ struct shunt_packet {
 };
 _Static_assert(sizeof(struct shunt_packet) == 32, "crates/shunt-bpf/src/core.rs has the same layout");
 
+/* A class and a TTL as the word of both. Bytes that are stored apart and loaded as a word make a CPU wait. */
+static __always_inline __u32 shunt_class_and_ttl(__u16 class_bits, __u8 ttl)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return class_bits | (__u32)ttl << 16;
+#else
+	return (__u32)class_bits << 16 | (__u32)ttl << 8;
+#endif
+}
+
 /* The TTL, from the whole word: clang would split the word early for a member that is rarely needed. */
 static __always_inline __u8 shunt_ttl_of(__u32 class_and_ttl)
 {

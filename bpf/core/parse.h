@@ -81,10 +81,9 @@ static __always_inline enum shunt_reason shunt_parse_ipv4(void *l3, void *end, _
 		return *(__u8 *)ip >> 4 == 4 && (*(__u8 *)ip & 15) > 5 ? SHUNT_OPTIONS : SHUNT_BAD_HEADER;
 	p->family = 4;
 	p->l4_proto = ip->protocol;
-	p->ttl = ip->ttl;
 	p->l3_bytes = shunt_ntohs(ip->tot_len);
 	p->wire_bytes = p->l3_bytes;
-	p->class_bits |= ip->tos & SHUNT_DSCP_MASK;
+	p->class_and_ttl |= shunt_class_and_ttl(ip->tos & SHUNT_DSCP_MASK, ip->ttl);
 	shunt_keep(p->class_and_ttl);
 	if (shunt_unlikely(ip->frag_off & shunt_htons(0x3fff)))
 		return SHUNT_FRAGMENT;
@@ -109,8 +108,7 @@ static __always_inline enum shunt_reason shunt_parse_ipv6(void *l3, void *end, _
 		return SHUNT_BAD_HEADER;
 	p->family = 6;
 	p->l4_proto = ip->nexthdr;
-	p->ttl = ip->hop_limit;
-	p->class_bits |= ((bytes[0] << 4) | (bytes[1] >> 4)) & SHUNT_DSCP_MASK;
+	p->class_and_ttl |= shunt_class_and_ttl(((bytes[0] << 4) | (bytes[1] >> 4)) & SHUNT_DSCP_MASK, ip->hop_limit);
 	shunt_keep(p->class_and_ttl);
 	if (shunt_unlikely(ip->nexthdr == IPPROTO_FRAGMENT))
 		return SHUNT_FRAGMENT;

@@ -9,8 +9,8 @@
 #define SHUNT_FRAME struct shunt_frame
 #define SHUNT_LOAD_BYTES load_bytes
 
-/* Cache lines of packets are requested this many packets ahead. */
-enum { AHEAD = 8 };
+/* Packets of one step: about as many cache lines as a core loads at the same time. */
+enum { BLOCK = 8 };
 
 static int load_bytes(const struct shunt_frame *frame, __u32 at, __u8 *to, __u32 bytes)
 {
@@ -78,23 +78,66 @@ struct shunt_flow *shunt_engine_find(__u32 family, const void *bytes)
 	return shunt_find(6, &key, shunt_hash(6, &key), &entry);
 }
 
-/* What is known of a packet between two passes. */
+/*
+ * The shape of a packet. Usual packets have at most one tag. The steps below are compiled once for each usual shape,
+ * with its bits as constants, and once for all other packets.
+ */
+enum shape {
+	SHAPE_TCP = 1 << 0, /* else UDP */
+	SHAPE_IPV6 = 1 << 1, /* else IPv4 */
+	SHAPE_TAGGED = 1 << 2, /* one tag, else none */
+	SHAPE_OTHER = 1 << 3,
+};
+
+static __always_inline __u32 family_of(enum shape shape)
+{
+	return shape & SHAPE_IPV6 ? 6 : 4;
+}
+
+/* What is known of a packet between two steps. */
 struct work {
 	union shunt_key key;
-	struct shunt_packet p;
+	struct shunt_packet p; /* of a usual packet only what described() reads */
 	__u64 hash;
-	__u32 entry; /* of its flow, as XDP has found it */
-	__u32 hinted; /* whether `entry` is valid; the key is compared later */
-	__u32 known; /* whether XDP has found the flow, */
+	const struct shunt_bucket *bucket; /* requested last */
+	__u32 entry; /* of its flow, as XDP or a bucket names it */
+	__u8 hinted; /* whether `entry` is valid; the key is compared later */
+	__u8 known; /* whether XDP has found the flow, */
+	__u8 shape; /* enum shape */
+	__u8 family;
 	__u32 arrived_ticks; /* and when */
 };
+
+/* The description of a usual packet, most of which its shape has as constants. */
+static __always_inline struct shunt_packet described(const struct work *w, enum shape shape)
+{
+	struct shunt_packet p = {
+		.tcp_position = shape & SHAPE_TCP ? w->p.tcp_position : 0,
+		.class_and_ttl = w->p.class_and_ttl,
+		.l2_bytes = shunt_l2_bytes(!!(shape & SHAPE_TAGGED)),
+		.l3_bytes = w->p.l3_bytes,
+		.wire_bytes = w->p.l3_bytes,
+		.tags = !!(shape & SHAPE_TAGGED),
+		.family = family_of(shape),
+		.l4_proto = shape & SHAPE_TCP ? IPPROTO_TCP : IPPROTO_UDP,
+	};
+
+	return p;
+}
+
+static __always_inline void describe(struct work *w, const struct shunt_packet *p)
+{
+	w->p.tcp_position = p->tcp_position;
+	w->p.class_and_ttl = p->class_and_ttl;
+	w->p.l3_bytes = p->l3_bytes;
+}
 
 /* Requests the cache lines of an entry. Returns 0 if there is no such entry. */
 static __always_inline int request_entry(__u32 family, __u32 number)
 {
 	const char *entry = (const char *)shunt_words_at(family, number);
 
-	if (!entry)
+	if (shunt_unlikely(!entry))
 		return 0;
 	__builtin_prefetch(entry, 1);
 	__builtin_prefetch(entry + 64, 1);
@@ -103,76 +146,153 @@ static __always_inline int request_entry(__u32 family, __u32 number)
 	return 1;
 }
 
-static __always_inline void parse(__u32 family, struct shunt_frame *frame, struct work *w)
+static __always_inline void request_bucket(__u32 family, struct work *w, int second)
+{
+	w->bucket = shunt_bucket_at(family, shunt_bucket_of(w->hash, second));
+	__builtin_prefetch(w->bucket);
+}
+
+/* Reads what XDP knows of a packet's flow, and requests the entry, or else the bucket. */
+static __always_inline void read_id(__u32 family, struct shunt_frame *frame, struct work *w)
 {
 	struct id {
 		__u32 entry;
 		__u32 family;
 		__u32 arrived_ticks;
-	} __attribute__((packed, aligned(2))) * id; /* struct shunt_flow_id at any even address */
+	} __attribute__((packed, aligned(2))) *id = (void *)(frame->data - sizeof(*id)); /* struct shunt_flow_id */
 
-	frame->why =
-		shunt_parse_l3(family, frame->data + w->p.l2_bytes, frame->data_end, frame->ifindex, &w->p, &w->key);
-	if (frame->why != SHUNT_OK)
-		return;
-	w->hash = shunt_hash(family, &w->key);
-	frame->order = w->hash;
-	frame->why = shunt_admit(&w->p);
-	if (frame->why != SHUNT_OK)
-		return;
-	id = (void *)(frame->data - sizeof(*id));
-	w->entry = id->entry;
-	w->arrived_ticks = id->arrived_ticks;
+	w->family = family;
 	w->known = id->family == family;
-	/* Where a driver has no room for an id, the next frame in this memory has none. */
-	id->family = 0;
-	w->hinted = w->known && request_entry(family, w->entry);
+	w->hinted = 0;
+	if (w->known) {
+		w->entry = id->entry;
+		w->arrived_ticks = id->arrived_ticks;
+		/* Where a driver has no room for an id, the next frame in this memory has none. */
+		id->family = 0;
+		w->hinted = request_entry(family, w->entry);
+	}
 	if (!w->hinted)
-		__builtin_prefetch(shunt_bucket_at(family, shunt_bucket_of(w->hash, 0)));
+		request_bucket(family, w, 0);
 }
 
-static __always_inline void parse_frame(struct shunt_frame *frame, struct work *w)
+/* The first step, from the IP header on. `p` describes what is before it. */
+static __always_inline void parse(__u32 family, struct shunt_frame *frame, struct work *w, struct shunt_packet *p)
+{
+	enum shunt_reason why =
+		shunt_parse_l3(family, frame->data + p->l2_bytes, frame->data_end, frame->ifindex, p, &w->key);
+
+	if (shunt_likely(why == SHUNT_OK)) {
+		w->hash = shunt_hash(family, &w->key);
+		frame->order = w->hash;
+		why = shunt_admit(p);
+		if (shunt_likely(why == SHUNT_OK))
+			read_id(family, frame, w);
+	}
+	frame->why = why;
+}
+
+static __always_inline void parse_usual(__u32 family, int tagged, struct shunt_frame *frame, struct work *w)
+{
+	struct shunt_packet p;
+
+	shunt_untagged(&p);
+	if (tagged)
+		shunt_add_tag_in_frame(&p, shunt_tag_at(frame->data, 0));
+	parse(family, frame, w, &p);
+	describe(w, &p);
+	w->shape = (p.l4_proto == IPPROTO_TCP ? SHAPE_TCP : 0) | (family == 6 ? SHAPE_IPV6 : 0) |
+		   (tagged ? SHAPE_TAGGED : 0);
+}
+
+static void parse_other(struct shunt_frame *frame, struct work *w)
 {
 	struct shunt_hw_tag none = {};
 	__u32 family;
 
-	frame->order = 0;
-	frame->late = 0;
+	w->shape = SHAPE_OTHER;
 	frame->why = shunt_parse_l2(frame->data, frame->data_end, none, &w->p, &family);
 	if (frame->why != SHUNT_OK)
 		return;
 	if (family == 4)
-		parse(4, frame, w);
+		parse(4, frame, w, &w->p);
 	else if (family == 6)
-		parse(6, frame, w);
+		parse(6, frame, w, &w->p);
 	else
 		frame->why = SHUNT_PROTOCOL;
 }
 
-/* Requests the entries that a bucket names for a hash. Returns 0 if there are none. */
-static __always_inline int request(__u32 family, __u64 hash, int second)
+/* The steps of a packet. Each requests the cache lines that the next one reads. */
+static __always_inline void find_bucket(struct shunt_frame *frame, struct work *w)
 {
-	const struct shunt_bucket *bucket = shunt_bucket_at(family, shunt_bucket_of(hash, second));
-	int found = 0;
+	void *untagged = frame->data + shunt_l2_bytes(0), *tagged = frame->data + shunt_l2_bytes(1);
+	__u32 family;
 
-	if (!bucket)
-		return 1;
-	for (__u32 way = 0; way < SHUNT_WAYS; way++) {
-		__u32 slot = shunt_slot(bucket, way);
-
-		if (slot && shunt_slot_digest(slot) == shunt_digest_of(hash))
-			found |= request_entry(family, shunt_slot_entry(slot));
+	frame->order = 0;
+	frame->late = 0;
+	if (shunt_unlikely(tagged > (void *)frame->data_end)) {
+		parse_other(frame, w);
+		return;
 	}
-	return found;
+	family = shunt_family_of(shunt_proto_before(untagged));
+	if (shunt_likely(family == 4)) {
+		parse_usual(4, 0, frame, w);
+	} else if (family == 6) {
+		parse_usual(6, 0, frame, w);
+	} else {
+		family = shunt_is_vlan(shunt_tag_at(frame->data, 0).tpid_be) ?
+				 shunt_family_of(shunt_proto_before(tagged)) :
+				 0;
+		if (family == 4)
+			parse_usual(4, 1, frame, w);
+		else if (family == 6)
+			parse_usual(6, 1, frame, w);
+		else
+			parse_other(frame, w);
+	}
 }
 
-/* Requests entries by the first bucket. If it has none, requests the second bucket, and returns 0. */
-static __always_inline int request_first(__u32 family, __u64 hash)
+/* Requests the entry that a slot names for a hash. Returns 0 if it names none. */
+static __always_inline int request_slot(__u32 family, struct work *w, __u32 slot)
 {
-	if (shunt_likely(request(family, hash, 0)))
+	w->entry = shunt_slot_entry_for(w->hash, slot);
+	w->hinted = request_entry(family, w->entry);
+	return w->hinted;
+}
+
+/* Requests the entry that the bucket names, in the preferred slot first. Returns 0 if it names none. */
+static __always_inline int request(__u32 family, struct work *w)
+{
+	const struct shunt_bucket *bucket = w->bucket;
+
+	if (shunt_unlikely(!bucket))
+		return 0;
+	if (shunt_likely(request_slot(family, w, shunt_slot(bucket, shunt_way_of(w->hash)))))
 		return 1;
-	__builtin_prefetch(shunt_bucket_at(family, shunt_bucket_of(hash, 1)));
+	for (__u32 way = 0; way < SHUNT_WAYS; way++)
+		if (request_slot(family, w, shunt_slot(bucket, way)))
+			return 1;
 	return 0;
+}
+
+/* Returns 1 if the first bucket does not name the entry. */
+static __always_inline int find_entry(const struct shunt_frame *frame, struct work *w)
+{
+	if (frame->why != SHUNT_OK || w->hinted)
+		return 0;
+	if (shunt_likely(w->family == 4 ? request(4, w) : request(6, w)))
+		return 0;
+	request_bucket(w->family, w, 1);
+	return 1;
+}
+
+static __always_inline void find_entry_late(const struct shunt_frame *frame, struct work *w)
+{
+	if (shunt_likely(frame->why != SHUNT_OK || w->hinted))
+		return;
+	if (w->family == 4)
+		request(4, w);
+	else
+		request(6, w);
 }
 
 /* The flow of a packet. */
@@ -180,7 +300,7 @@ static __always_inline struct shunt_flow *flow_of(__u32 family, struct work *w, 
 {
 	__u64 *words;
 
-	if (w->hinted) {
+	if (shunt_likely(w->hinted)) {
 		words = shunt_words_at(family, w->entry);
 		*entry = w->entry;
 		if (shunt_likely(words && shunt_same_key(family, words, &w->key)))
@@ -204,10 +324,9 @@ static __always_inline int waited_too_long(const struct work *w, const struct sh
 	       shunt_before(w->arrived_ticks, f->retired_ticks);
 }
 
-static __always_inline enum shunt_reason rewrite(__u32 family, struct shunt_frame *frame, struct work *w,
-						 __u64 reachable, __u64 jiffies)
+static __always_inline enum shunt_reason rewrite(__u32 family, const struct shunt_packet *p, struct shunt_frame *frame,
+						 struct work *w, __u64 reachable, __u64 jiffies)
 {
-	struct shunt_packet *p = &w->p;
 	__u8 *l3 = frame->data + p->l2_bytes;
 	__u32 have = frame->data_end - frame->data, want = p->l2_bytes + p->l3_bytes, entry, l2_bytes;
 	struct shunt_flow *f = flow_of(family, w, &entry);
@@ -222,6 +341,7 @@ static __always_inline enum shunt_reason rewrite(__u32 family, struct shunt_fram
 		/* One packet of a burst is punted, and not all of them. */
 		f->reprove_at_ticks = jiffies + shunt_control.reprove_ticks;
 		f->punt_due = 1;
+		shunt_move_home(f, SHUNT_ENGINE_CPU);
 	}
 	if (shunt_unlikely(why != SHUNT_OK)) {
 		frame->late = waited_too_long(w, f, jiffies);
@@ -246,42 +366,77 @@ static __always_inline enum shunt_reason rewrite(__u32 family, struct shunt_fram
 	frame->out_slot = f->out_slot % SHUNT_PORTS_MAX;
 	frame->dscp = (p->class_bits & SHUNT_DSCP_MASK) >> 2;
 	frame->mark = f->mark;
-	frame->priority = f->priority;
 	f->tcp_position = p->tcp_position;
 	shunt_count_flow(family, f, entry, p->l3_bytes, jiffies);
 	return SHUNT_OK;
 }
 
+static __always_inline enum shunt_reason rewrite_usual(enum shape shape, struct shunt_frame *frame, struct work *w,
+						       __u64 reachable, __u64 jiffies)
+{
+	struct shunt_packet p = described(w, shape);
+
+	return rewrite(family_of(shape), &p, frame, w, reachable, jiffies);
+}
+
+static __always_inline enum shunt_reason rewrite_any(struct shunt_frame *frame, struct work *w, __u64 reachable,
+						     __u64 jiffies)
+{
+	/* The constants are what makes the cases differ. */
+	switch (w->shape) {
+	case 0:
+		return rewrite_usual(0, frame, w, reachable, jiffies);
+	case 1:
+		return rewrite_usual(1, frame, w, reachable, jiffies);
+	case 2:
+		return rewrite_usual(2, frame, w, reachable, jiffies);
+	case 3:
+		return rewrite_usual(3, frame, w, reachable, jiffies);
+	case 4:
+		return rewrite_usual(4, frame, w, reachable, jiffies);
+	case 5:
+		return rewrite_usual(5, frame, w, reachable, jiffies);
+	case 6:
+		return rewrite_usual(6, frame, w, reachable, jiffies);
+	case 7:
+		return rewrite_usual(7, frame, w, reachable, jiffies);
+	}
+	return w->family == 4 ? rewrite(4, &w->p, frame, w, reachable, jiffies) :
+				rewrite(6, &w->p, frame, w, reachable, jiffies);
+}
+
+/* The end of the block that begins at `from`; `from` itself if the block is outside of the batch. */
+static __always_inline __s32 block_end(__s32 from, __s32 count)
+{
+	__s32 end = from + BLOCK < count ? from + BLOCK : count;
+
+	return from < 0 ? from : end;
+}
+
 void shunt_engine_batch(struct shunt_frame *frames, __u32 count, __u64 reachable, __u64 jiffies)
 {
 	struct work work[SHUNT_BATCH];
-	__u8 late[SHUNT_BATCH];
-	__u32 late_count = 0;
+	int late = 0;
 
 	shunt_batch_ticks = jiffies;
-	for (__u32 i = 0; i < count; i++) {
-		if (i + AHEAD < count)
-			__builtin_prefetch(frames[i + AHEAD].data, 1);
-		parse_frame(&frames[i], &work[i]);
-	}
-	for (__u32 i = 0; i < count; i++) {
-		if (frames[i].why != SHUNT_OK || work[i].hinted)
-			continue;
-		if (!(work[i].p.family == 4 ? request_first(4, work[i].hash) : request_first(6, work[i].hash)))
-			late[late_count++] = i;
-	}
-	for (__u32 i = 0; i < late_count; i++) {
-		struct work *w = &work[late[i]];
+	/* Each block of packets is one step ahead of the next block. */
+	for (__s32 at = 0; at < (__s32)count + 3 * BLOCK; at += BLOCK) {
+		__s32 end = block_end(at, count);
 
-		if (w->p.family == 4)
-			request(4, w->hash, 1);
-		else
-			request(6, w->hash, 1);
-	}
-	for (__u32 i = 0; i < count; i++) {
-		if (frames[i].why != SHUNT_OK)
-			continue;
-		frames[i].why = work[i].p.family == 4 ? rewrite(4, &frames[i], &work[i], reachable, jiffies) :
-							rewrite(6, &frames[i], &work[i], reachable, jiffies);
+		for (__s32 i = at; i < end; i++)
+			find_bucket(&frames[i], &work[i]);
+		if (shunt_unlikely(late)) {
+			end = block_end(at - 2 * BLOCK, count);
+			for (__s32 i = at - 2 * BLOCK; i < end; i++)
+				find_entry_late(&frames[i], &work[i]);
+		}
+		late = 0;
+		end = block_end(at - BLOCK, count);
+		for (__s32 i = at - BLOCK; i < end; i++)
+			late |= find_entry(&frames[i], &work[i]);
+		end = block_end(at - 3 * BLOCK, count);
+		for (__s32 i = at - 3 * BLOCK; i < end; i++)
+			if (shunt_likely(frames[i].why == SHUNT_OK))
+				frames[i].why = rewrite_any(&frames[i], &work[i], reachable, jiffies);
 	}
 }

@@ -25,8 +25,7 @@ struct shunt_frame {
 	__u8 *data_end;
 	__u32 ifindex; /* the ingress port */
 	__u32 l3_bytes; /* result: size of the L3 packet */
-	__u32 mark; /* results: of a forwarded packet, as Linux left them */
-	__u32 priority;
+	__u32 mark; /* result: of a forwarded packet, as Linux left it */
 	__u32 order; /* result: frames of one flow have the same */
 	__u8 why; /* result: SHUNT_OK if the packet was rewritten, else why it was not, and is unchanged */
 	__u8 out_slot; /* result: slot of the egress port */

@@ -26,42 +26,81 @@ static void put(struct shunt_ring *ring, __u32 count)
 	__atomic_store_n(ring->producer, *ring->producer + count, __ATOMIC_RELEASE);
 }
 
-static struct shunt_desc *desc_at(const struct shunt_ring *ring, __u32 index)
-{
-	return (struct shunt_desc *)ring->entries + (index & ring->mask);
-}
-
 static void release(struct shunt_engine *e, __u64 at)
 {
 	if (e->free_count < e->free_max)
 		e->free[e->free_count++] = at & ~(e->frame_bytes - 1);
 }
 
-/* Puts a descriptor into a ring. Returns 0 if the ring is full. */
-static int push(struct shunt_ring *ring, __u64 at, __u32 bytes, __u32 options)
+/*
+ * Descriptors for one ring, not yet visible to its reader. Most frames of a batch go to the same ring: its indices,
+ * which another core reads and writes, are moved once for all of them.
+ */
+struct run {
+	struct shunt_ring *ring;
+	struct shunt_desc *entries;
+	__u32 mask;
+	__u32 next; /* index of the next descriptor, */
+	__u32 end; /* and of the first one that is not free */
+};
+
+static void publish(struct run *run)
 {
-	if (!room(ring))
+	if (run->ring)
+		__atomic_store_n(run->ring->producer, run->next, __ATOMIC_RELEASE);
+	run->ring = 0;
+}
+
+static void begin(struct run *run, struct shunt_ring *ring)
+{
+	publish(run);
+	*run = (struct run){
+		.ring = ring,
+		.entries = ring->entries,
+		.mask = ring->mask,
+		.next = *ring->producer,
+		.end = *ring->producer + room(ring),
+	};
+}
+
+/* Puts a descriptor into a ring. Returns 0 if the ring is full. */
+static __always_inline int push(struct run *run, struct shunt_ring *ring, __u64 at, __u32 bytes, __u32 options)
+{
+	if (shunt_unlikely(run->ring != ring))
+		begin(run, ring);
+	if (shunt_unlikely(run->next == run->end))
 		return 0;
-	*desc_at(ring, *ring->producer) = (struct shunt_desc){ .at = at, .bytes = bytes, .options = options };
-	put(ring, 1);
+	run->entries[run->next++ & run->mask] = (struct shunt_desc){ .at = at, .bytes = bytes, .options = options };
 	return 1;
 }
 
 /* Takes back frames that were sent, and gives free frames to the port. */
 static void recycle(struct shunt_engine *e, struct shunt_queue_pair *pair)
 {
-	__u32 sent = waiting(&pair->done), free = room(&pair->fill);
+	__u32 sent = waiting(&pair->done), free = room(&pair->fill), free_count = e->free_count;
+	const __u64 *done = pair->done.entries, within = e->frame_bytes - 1;
+	__u64 *fill = pair->fill.entries;
 
-	for (__u32 i = 0; i < sent; i++)
-		release(e, ((__u64 *)pair->done.entries)[(*pair->done.consumer + i) & pair->done.mask]);
-	if (sent)
+	if (sent) {
+		__u32 from = *pair->done.consumer, kept = sent;
+
+		if (kept > e->free_max - free_count)
+			kept = e->free_max - free_count;
+		for (__u32 i = 0; i < kept; i++)
+			e->free[free_count + i] = done[(from + i) & pair->done.mask] & ~within;
+		free_count += kept;
 		taken(&pair->done, sent);
-	if (free > e->free_count)
-		free = e->free_count;
-	for (__u32 i = 0; i < free; i++)
-		((__u64 *)pair->fill.entries)[(*pair->fill.producer + i) & pair->fill.mask] = e->free[--e->free_count];
-	if (free)
+	}
+	if (free > free_count)
+		free = free_count;
+	if (free) {
+		__u32 to = *pair->fill.producer;
+
+		for (__u32 i = 0; i < free; i++)
+			fill[(to + i) & pair->fill.mask] = e->free[--free_count];
 		put(&pair->fill, free);
+	}
+	e->free_count = free_count;
 }
 
 /*
@@ -95,6 +134,7 @@ static void drop_queued(struct shunt_engine *e, const struct shunt_queued *item)
 static __u32 drain(struct shunt_engine *e, __u32 slot, __u64 now_ns)
 {
 	struct shunt_queue_pair *pair = &e->pairs[slot];
+	struct run run = {};
 	struct shunt_queued item;
 	__u32 left = room(&pair->tx), sent = 0;
 
@@ -106,74 +146,97 @@ static __u32 drain(struct shunt_engine *e, __u32 slot, __u64 now_ns)
 		if (verdict == SHUNT_SCHED_DROPPED) {
 			drop_queued(e, &item);
 		} else if (verdict == SHUNT_SCHED_SENT) {
-			push(&pair->tx, handle_at(item.handle), item.bytes, 0);
+			push(&run, &pair->tx, handle_at(item.handle), item.bytes, 0);
 			sent++;
 		} else {
 			break;
 		}
 	}
+	publish(&run);
 	return sent;
 }
 
-/* Hands a rewritten frame to its egress port, or an unchanged one to Linux. */
-static void dispatch(struct shunt_engine *e, const struct shunt_frame *frame, __u64 now_ns)
+/* Drops a frame that waited too long, or hands an unchanged frame to Linux. */
+static void dispatch_slow(struct shunt_engine *e, struct run *run, const struct shunt_frame *frame)
 {
-	__u32 slot = e->batch_slot;
-	struct shunt_ingress_counters *c = &e->counters[slot];
-	struct shunt_queue_pair *out = &e->pairs[frame->out_slot];
+	struct shunt_ingress_counters *c = &e->counters[e->batch_slot];
 	__u64 at = frame->data - e->memory;
-	__u32 bytes = frame->data_end - frame->data;
 
 	if (frame->late) {
 		c->late_pkts++;
 		release(e, at);
 		return;
 	}
-	if (frame->why != SHUNT_OK) {
-		c->slow_pkts++;
-		c->reasons[frame->why % SHUNT_REASONS_MAX]++;
-		if (!push(&e->up, at, bytes, (__u32)frame->why << 16 | slot)) {
-			c->up_full_pkts++;
-			release(e, at);
-		}
-		return;
-	}
-	if (out->sched) {
-		__u64 handle = handle_of(at, bytes - frame->l3_bytes, slot);
-
-		if (!shunt_sched_enqueue(out->sched, handle, bytes, frame->dscp, frame->mark, now_ns)) {
-			c->queue_pkts++;
-			release(e, at);
-			return;
-		}
-	} else if (!push(&out->tx, at, bytes, 0)) {
-		c->tx_full_pkts++;
+	c->slow_pkts++;
+	c->reasons[frame->why % SHUNT_REASONS_MAX]++;
+	if (!push(run, &e->up, at, frame->data_end - frame->data, (__u32)frame->why << 16 | e->batch_slot)) {
+		c->up_full_pkts++;
 		release(e, at);
-		return;
 	}
-	c->pkts++;
-	c->bytes += frame->l3_bytes;
+}
+
+/* Hands a rewritten frame to the scheduler of its egress port. */
+static int enqueue(struct shunt_engine *e, const struct shunt_frame *frame, struct shunt_sched *sched, __u64 now_ns)
+{
+	__u32 bytes = frame->data_end - frame->data;
+	__u64 handle = handle_of(frame->data - e->memory, bytes - frame->l3_bytes, e->batch_slot);
+
+	return shunt_sched_enqueue(sched, handle, bytes, frame->dscp, frame->mark, now_ns);
+}
+
+/* Hands a rewritten frame to its egress port. Returns 0 if the frame was dropped. */
+static __always_inline int dispatch(struct shunt_engine *e, struct run *run, const struct shunt_frame *frame,
+				    struct shunt_queue_pair *out, __u64 now_ns)
+{
+	struct shunt_ingress_counters *c = &e->counters[e->batch_slot];
+	__u64 at = frame->data - e->memory;
+
+	if (shunt_unlikely(out->sched)) {
+		if (enqueue(e, frame, out->sched, now_ns))
+			return 1;
+		c->queue_pkts++;
+	} else {
+		if (shunt_likely(push(run, &out->tx, at, frame->data_end - frame->data, 0)))
+			return 1;
+		c->tx_full_pkts++;
+	}
+	release(e, at);
+	return 0;
 }
 
 __u32 shunt_engine_settle(struct shunt_engine *e, __u64 now_ns)
 {
-	__u64 passed = 0, held = 0;
-	__u32 left = 0;
+	struct shunt_ingress_counters *c = &e->counters[e->batch_slot];
+	struct shunt_frame *frame = e->batch, *end = frame + e->batch_count;
+	__u64 passed = 0, held = 0, pkts = 0, bytes = 0;
+	struct shunt_queue_pair *out = e->pairs;
+	struct run run = {};
+	__u32 left = 0, slot = 0;
 
-	/* One bit of each set stands for many flows: at worst a frame waits that need not. */
-	for (__u32 i = 0; i < e->batch_count; i++) {
-		struct shunt_frame *frame = &e->batch[i];
+	for (; frame < end; frame++) {
+		/* One bit of each set stands for many flows: at worst a frame waits that need not. */
 		__u64 flow = 1ULL << frame->order % 64;
 
-		if (frame->why == SHUNT_OK ? passed & flow : held & flow) {
+		if (shunt_unlikely(frame->why == SHUNT_OK ? passed & flow : held & flow)) {
 			held |= flow;
 			e->batch[left++] = *frame;
-			continue;
-		}
-		if (frame->why != SHUNT_OK)
+		} else if (shunt_likely(frame->why == SHUNT_OK)) {
+			if (shunt_unlikely(frame->out_slot != slot)) {
+				slot = frame->out_slot;
+				out = &e->pairs[slot];
+			}
+			if (shunt_likely(dispatch(e, &run, frame, out, now_ns))) {
+				pkts++;
+				bytes += frame->l3_bytes;
+			}
+		} else {
 			passed |= flow;
-		dispatch(e, frame, now_ns);
+			dispatch_slow(e, &run, frame);
+		}
 	}
+	publish(&run);
+	c->pkts += pkts;
+	c->bytes += bytes;
 	e->batch_count = left;
 	return left;
 }
@@ -187,19 +250,20 @@ void shunt_engine_discard(struct shunt_engine *e)
 }
 
 /* Sends a frame of the VLAN that is copied out of the other port. Returns 0 if it is no such frame. */
-static int copy(struct shunt_engine *e, struct shunt_frame *frame, __u64 now_ns)
+static int copy(struct shunt_engine *e, struct run *run, struct shunt_frame *frame, __u64 now_ns)
 {
 	__u32 bytes = frame->data_end - frame->data, l2_bytes = shunt_l2_bytes(1);
+	struct shunt_ingress_counters *c = &e->counters[e->batch_slot];
 
-	if (!e->copy_vlan || bytes < l2_bytes || !shunt_is_in_vlan(shunt_tag_at(frame->data, 0), e->copy_vlan))
+	if (bytes < l2_bytes || !shunt_is_in_vlan(shunt_tag_at(frame->data, 0), e->copy_vlan))
 		return 0;
 	frame->l3_bytes = bytes - l2_bytes;
 	frame->mark = 0;
-	frame->why = SHUNT_OK;
 	frame->dscp = 0;
-	frame->late = 0;
-	frame->out_slot = e->copy_slots[e->batch_slot == e->copy_slots[0]];
-	dispatch(e, frame, now_ns);
+	if (dispatch(e, run, frame, &e->pairs[e->copy_slots[e->batch_slot == e->copy_slots[0]]], now_ns)) {
+		c->pkts++;
+		c->bytes += frame->l3_bytes;
+	}
 	return 1;
 }
 
@@ -207,8 +271,11 @@ __u32 shunt_engine_receive(struct shunt_engine *e, __u32 number, __u64 jiffies, 
 {
 	struct shunt_queue_pair *pair = &e->pairs[number];
 	struct shunt_policer *policer = e->pairs[pair->slot].policer;
-	struct shunt_frame *frames = e->batch;
-	__u32 received, kept = 0;
+	const __u64 memory_bytes = e->memory_bytes, within = e->frame_bytes - 1;
+	struct shunt_frame *frame = e->batch;
+	__u8 *const memory = e->memory;
+	struct run run = {};
+	__u32 received, from, mask = pair->rx.mask;
 
 	recycle(e, pair);
 	received = waiting(&pair->rx);
@@ -216,31 +283,35 @@ __u32 shunt_engine_receive(struct shunt_engine *e, __u32 number, __u64 jiffies, 
 		received = SHUNT_BATCH;
 	if (!received)
 		return 0;
+	from = *pair->rx.consumer;
 	e->batch_slot = pair->slot;
 	for (__u32 i = 0; i < received; i++) {
-		const struct shunt_desc *desc = desc_at(&pair->rx, *pair->rx.consumer + i);
+		const struct shunt_desc *desc = (const struct shunt_desc *)pair->rx.entries + ((from + i) & mask);
+		__u64 at = desc->at;
+		__u32 bytes = desc->bytes;
 
-		if (desc->at > e->memory_bytes || desc->bytes > e->memory_bytes - desc->at ||
-		    (desc->at & (e->frame_bytes - 1)) < SHUNT_FRAME_ROOM) {
+		if (shunt_unlikely(at > memory_bytes || bytes > memory_bytes - at ||
+				   (at & within) < SHUNT_FRAME_ROOM)) {
 			e->bad_descs++;
 			continue;
 		}
-		if (policer && !shunt_police(policer, desc->bytes, now_ns)) {
+		if (shunt_unlikely(policer) && !shunt_police(policer, bytes, now_ns)) {
 			e->counters[pair->slot].policed_pkts++;
-			release(e, desc->at);
+			release(e, at);
 			continue;
 		}
-		frames[kept].data = e->memory + desc->at;
-		frames[kept].data_end = e->memory + desc->at + desc->bytes;
-		frames[kept].ifindex = pair->ifindex;
-		if (copy(e, &frames[kept], now_ns))
+		frame->data = memory + at;
+		frame->data_end = memory + at + bytes;
+		frame->ifindex = pair->ifindex;
+		if (shunt_unlikely(e->copy_vlan) && copy(e, &run, frame, now_ns))
 			continue;
-		__builtin_prefetch(e->memory + desc->at, 1);
-		kept++;
+		__builtin_prefetch(memory + at, 1);
+		frame++;
 	}
+	publish(&run);
 	taken(&pair->rx, received);
-	shunt_engine_batch(frames, kept, e->reachable, jiffies);
-	e->batch_count = kept;
+	e->batch_count = frame - e->batch;
+	shunt_engine_batch(e->batch, e->batch_count, e->reachable, jiffies);
 	return received;
 }
 

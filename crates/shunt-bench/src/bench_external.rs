@@ -47,12 +47,15 @@ pub struct Options {
 const READY: Duration = Duration::from_secs(10);
 
 /// Flows in the table, and the order in which their packets arrive.
-const CASES: [(&str, usize, Order); 4] = [
+const CASES: [(&str, usize, Order); 5] = [
     ("mpps_memory_1k", 1_000, Order::InTurn),
     ("mpps_memory_1k_random", 1_000, Order::Random),
     ("mpps_memory_100k", 100_000, Order::InTurn),
     ("mpps_memory_100k_random", 100_000, Order::Random),
+    ("mpps_memory_1m_random", MOST_FLOWS as usize, Order::Random),
 ];
+
+const MOST_FLOWS: u32 = 1_000_000;
 
 const COPIED: &str = "mpps_memory_copied";
 
@@ -64,6 +67,7 @@ struct Figures {
     mpps_memory_1k_random: f64,
     mpps_memory_100k: f64,
     mpps_memory_100k_random: f64,
+    mpps_memory_1m_random: f64,
     /// Cost of a packet with 100,000 flows in random order, by that with 1,000 in turn.
     cost_ratio_100k_random: f64,
     #[serde(flatten)]
@@ -100,7 +104,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     let title = "External engine: its loop in memory, its queues and its ways to wait";
     let mut file = ResultsFile::begin(path.clone(), Results::new(title, Conditions::of_this_machine()))?;
-    let all = Flows::new(100_000)?;
+    let all = Flows::new(MOST_FLOWS)?;
     for round in 1..=options.rounds.max(1) {
         for (name, flows, order) in CASES {
             file.add(name, "Mpps", all.mpps(flows, order)?)?;
@@ -127,6 +131,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         mpps_memory_1k_random: mpps[1],
         mpps_memory_100k: mpps[2],
         mpps_memory_100k_random: mpps[3],
+        mpps_memory_1m_random: mpps[4],
         cost_ratio_100k_random: mpps[0] / mpps[3],
         scheduler: Simulated {
             shaper_error_percent: scheduler::shaper_error_percent()?,

@@ -227,7 +227,6 @@ impl Frame {
         ifindex: 0,
         l3_bytes: 0,
         mark: 0,
-        priority: 0,
         order: 0,
         why: 0,
         out_slot: 0,

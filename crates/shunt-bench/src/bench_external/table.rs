@@ -7,11 +7,12 @@ use shunt_lab::Results;
 use std::fmt::Write;
 
 /// Flows and order of their packets, and the reading.
-const MEMORY: [(&str, &str); 5] = [
+const MEMORY: [(&str, &str); 6] = [
     ("1,000, in turn", "mpps_memory_1k"),
     ("1,000, random", "mpps_memory_1k_random"),
     ("100,000, in turn", "mpps_memory_100k"),
     ("100,000, random", "mpps_memory_100k_random"),
+    ("1,000,000, random", "mpps_memory_1m_random"),
     ("none: frames of a VLAN that is copied (`external_copy_vlan`)", "mpps_memory_copied"),
 ];
 
