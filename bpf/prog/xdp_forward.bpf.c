@@ -12,6 +12,11 @@
 #include "include/send/verify.h"
 #endif
 
+/* With many flows: the next packets' entries are loaded ahead. */
+#ifdef SHUNT_LOOKING_AHEAD
+#include "include/send/ahead.h"
+#endif
+
 /* Programs that ask the driver are bound to one device, so there are objects that do and objects that do not. */
 #ifdef SHUNT_STRIPPED_TAGS
 int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto, __u16 *vlan_tci) __ksym;
@@ -237,6 +242,16 @@ int shunt_xdp(struct xdp_md *ctx)
 	shunt_keep(l3);
 	if (shunt_unlikely(shunt_empty() || shunt_headers_end(4, IPPROTO_UDP, l3) > end))
 		return XDP_PASS;
+#ifdef SHUNT_LOOKING_AHEAD
+	shunt_look_ahead(ctx);
+	/* The verifier forgets the bounds of the frame in a call. */
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	l3 = shunt_untagged_l3(data);
+	shunt_keep(l3);
+	if (shunt_headers_end(4, IPPROTO_UDP, l3) > end)
+		return XDP_PASS;
+#endif
 	stripped = stripped_tag(ctx);
 	if (stripped.present)
 		return handle_tagged(ctx, stripped.tpid_be, stripped.tci);

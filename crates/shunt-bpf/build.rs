@@ -12,6 +12,9 @@ fn main() {
     }
     let (verifying, tags) = ("-DSHUNT_VERIFYING", "-DSHUNT_STRIPPED_TAGS");
     compile("prog/xdp_forward.bpf.c", "xdp_forward_verifying", &[verifying]);
+    let ahead = "-DSHUNT_LOOKING_AHEAD";
+    compile("prog/xdp_forward.bpf.c", "xdp_forward_looking_ahead", &[ahead]);
+    compile("prog/xdp_forward.bpf.c", "xdp_forward_looking_ahead_verifying", &[ahead, verifying]);
     compile("prog/xdp_forward.bpf.c", "xdp_forward_tags", &[tags]);
     compile("prog/xdp_forward.bpf.c", "xdp_forward_tags_verifying", &[verifying, tags]);
     compile_for_host("core/host.c", "shunt_core");

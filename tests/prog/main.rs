@@ -2,6 +2,7 @@
 //! `BPF_PROG_TEST_RUN`, or on a wire if that hides something (tags in metadata, aggregates).
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod ahead;
 mod checksums;
 mod conntrack;
 mod ends;

@@ -66,6 +66,9 @@ pub struct Config {
     pub limits: LimitChoice,
     /// The packets whose TCP or UDP checksum is verified before they are forwarded.
     pub verify_checksums: ChecksumChoice,
+    /// The number of flows in use from which on the engine `xdp` loads the flows of waiting packets ahead, where it
+    /// knows the driver's ring (veth); 0 never does. With few flows, that costs more than it saves.
+    pub look_ahead_flows: u32,
     /// The receive buffer of each netlink socket, in bytes. If more changes are queued, the kernel drops some.
     pub netlink_buffer: u32,
     /// The name or number of the group whose members may read from the control socket; if empty, only root may.
@@ -191,6 +194,7 @@ impl Default for Config {
             captures: CaptureChoice::Slow,
             limits: LimitChoice::Slow,
             verify_checksums: ChecksumChoice::Auto,
+            look_ahead_flows: 16384,
             netlink_buffer: 4 << 20,
             read_group: String::new(),
             metrics: None,

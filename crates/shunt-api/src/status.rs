@@ -277,6 +277,9 @@ pub struct PortStatus {
     pub attach: Attach,
     /// Whether the XDP program is attached, too.
     pub xdp_attached: bool,
+    /// Whether the XDP program loads the flows of waiting packets ahead: see `look_ahead_flows` of the configuration.
+    #[serde(default)]
+    pub looks_ahead: bool,
     /// Whether a packet socket captures on the port, so that its flows take the slow path.
     pub captured: bool,
     /// tc filters, TCX programs and qdiscs of others through which packets of this port pass. Learning is off for

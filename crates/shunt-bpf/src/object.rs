@@ -38,6 +38,10 @@ pub(crate) const TC_WATCH_WITHOUT_KFUNCS: CompiledObject = object!("tc_watch_wit
 pub(crate) const XDP_FORWARD: CompiledObject = object!("xdp_forward");
 /// For `verify_checksums = always`: the program can verify L4 checksums.
 pub(crate) const XDP_FORWARD_VERIFYING: CompiledObject = object!("xdp_forward_verifying");
+/// For many flows: loads the entries of the next packets in the driver's ring.
+pub(crate) const XDP_FORWARD_LOOKING_AHEAD: CompiledObject = object!("xdp_forward_looking_ahead");
+pub(crate) const XDP_FORWARD_LOOKING_AHEAD_VERIFYING: CompiledObject =
+    object!("xdp_forward_looking_ahead_verifying");
 /// For one device, whose driver tells the program of the VLAN tags that it has taken out of the frames.
 pub(crate) const XDP_FORWARD_TAGS: CompiledObject = object!("xdp_forward_tags");
 pub(crate) const XDP_FORWARD_TAGS_VERIFYING: CompiledObject = object!("xdp_forward_tags_verifying");

@@ -100,6 +100,8 @@ pub struct AttachedXdp {
     pub(crate) program: XdpProgram,
     pub(crate) id: u32,
     pub(crate) attachment: Attachment,
+    /// Whether the program looks ahead, see [`crate::LookAhead`].
+    pub(crate) ahead: bool,
 }
 
 /// A change of a port's XDP program, still to be made. Dropping it detaches the program.
@@ -158,7 +160,7 @@ impl XdpChange {
         let replaced = former.filter(|former| former.replace(&fd).is_ok());
         let attachment =
             replaced.map_or_else(|| attach::link(&fd, ifindex, Hook::Xdp), Ok).map_err(failed)?;
-        Ok(Some(AttachedXdp { program: which, id, attachment }))
+        Ok(Some(AttachedXdp { program: which, id, attachment, ahead: false }))
     }
 }
 

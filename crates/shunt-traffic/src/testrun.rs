@@ -110,7 +110,12 @@ impl<'p> TestRun<'p> {
             Hook::Xdp | Hook::GenericXdp => "shunt_xdp",
         };
         let program = plane.program_fd(hook).ok_or(Error::Missing { object: "loaded", name })?;
-        Ok(Self { program, hook, ifindex, repeat: 1 })
+        Ok(Self::of(program, hook, ifindex))
+    }
+
+    /// A program that the data plane does not have at its hook.
+    pub fn of(program: BorrowedFd<'p>, hook: Hook, ifindex: u32) -> Self {
+        Self { program, hook, ifindex, repeat: 1 }
     }
 
     /// Repeats each run this many times on the same frame. The program must leave the frame unchanged.

@@ -9,6 +9,7 @@ mod data_plane_events;
 mod explain;
 mod external;
 mod kernel_state;
+mod look_ahead;
 mod ruleset_reader;
 mod settings;
 mod status;
@@ -35,6 +36,7 @@ use blocking::BlockingCalls;
 use data_plane_events::DataPlaneEvents;
 use external::ExternalEngine;
 use kernel_state::KernelReads;
+use look_ahead::LookingAhead;
 use ruleset_reader::RulesetReader;
 use shunt_api::{Config, Failure, Instance};
 use shunt_bpf::DataPlane;
@@ -86,6 +88,7 @@ pub(crate) struct Daemon {
     /// Devices whose clsact qdisc this daemon has created.
     clsacts: Clsacts,
     pending_ports: PendingPorts,
+    looking_ahead: LookingAhead,
     /// Why a port could not be attached to before the event loop runs.
     first_failure: Option<Failure>,
     /// Devices that the actions in progress could not attach to.
@@ -132,6 +135,7 @@ impl Daemon {
             external: ExternalEngine::default(),
             clsacts: Clsacts::default(),
             pending_ports: PendingPorts::default(),
+            looking_ahead: LookingAhead::default(),
             first_failure: None,
             unattached: Vec::new(),
             xdp_refusals: Vec::new(),
@@ -285,6 +289,7 @@ impl Daemon {
         {
             tracing::warn!("a rule of `shunt off` has ended, but its connections stay slow: {error}");
         }
+        self.review_look_ahead();
         self.trace_stream.report_lost(&self.plane);
         service_manager.tick();
     }

@@ -19,6 +19,7 @@ mod left_behind;
 mod legacy_rules;
 mod limits;
 mod log;
+mod look_ahead;
 mod metrics;
 mod off_command;
 mod openapi;

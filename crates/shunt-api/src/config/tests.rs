@@ -44,6 +44,7 @@ fn every_key_is_read() {
         captures = "ignore"
         limits = "ignore"
         verify_checksums = "always"
+        look_ahead_flows = 5000
         netlink_buffer = 65536
         read_group = "wheel"
         metrics = "[::1]:9000"
@@ -77,6 +78,7 @@ fn every_key_is_read() {
         captures: CaptureChoice::Ignore,
         limits: LimitChoice::Ignore,
         verify_checksums: ChecksumChoice::Always,
+        look_ahead_flows: 5000,
         netlink_buffer: 65536,
         read_group: "wheel".to_owned(),
         metrics: Some(([0, 0, 0, 0, 0, 0, 0, 1], 9000).into()),

@@ -20,6 +20,13 @@ pub(super) struct PendingPorts {
     for_slots: Vec<PortSetting>,
 }
 
+impl PendingPorts {
+    /// Whether a change of the port is being made.
+    pub(super) fn is_changing(&self, ifindex: u32) -> bool {
+        self.waiting.contains_key(&ifindex)
+    }
+}
+
 impl Daemon {
     /// Starts a change of a port, or lets it wait until the changes of that port before it are made. The kernel's part
     /// is made by a thread of its own: the RTNL lock can be held by others, and a driver can take seconds to accept an
@@ -52,8 +59,13 @@ impl Daemon {
         }
     }
 
+    /// Lets changes of a port wait until [`Daemon::port_changed`].
+    pub(super) fn begin_change(&mut self, ifindex: u32) {
+        self.pending_ports.waiting.insert(ifindex, VecDeque::new());
+    }
+
     /// Starts the next change of a port.
-    fn port_changed(&mut self, ifindex: u32) {
+    pub(super) fn port_changed(&mut self, ifindex: u32) {
         match self.pending_ports.waiting.get_mut(&ifindex).and_then(VecDeque::pop_front) {
             Some(action) => self.start_change(action),
             None => drop(self.pending_ports.waiting.remove(&ifindex)),

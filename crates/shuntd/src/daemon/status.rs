@@ -38,6 +38,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
             captured: view.setting.captured,
             filters: view.filters.clone(),
             xdp_attached: daemon.plane.has_xdp(link.ifindex),
+            looks_ahead: daemon.plane.looks_ahead(link.ifindex),
             up: view.setting.up,
             mtu: link.mtu,
             mac: link.mac,

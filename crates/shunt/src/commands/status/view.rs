@@ -340,6 +340,7 @@ mod tests {
             ".fast_share",
             ".up",
             ".xdp_attached",
+            ".looks_ahead",
             ".api",
             ".ifindex",
             ".attach",
