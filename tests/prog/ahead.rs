@@ -1,5 +1,5 @@
-//! The program that looks ahead, where the memory that it takes for a driver's ring is something else: a test run has no
-//! ring.
+//! The program that looks ahead, where the memory that it takes for a driver's ring is something else: a test run has
+//! no ring.
 
 use crate::rig::{pairs, with_rig};
 use shunt_bpf::attach::Hook;

@@ -1,5 +1,5 @@
-//! Exchanging the XDP program of a port for one that loads the entries of the next packets ahead, and back. It knows the
-//! ring of one driver, veth.
+//! Exchanging the XDP program of a port for one that loads the entries of the next packets ahead, and back. It knows
+//! the ring of one driver, veth.
 
 use crate::{
     DataPlane, Error,
