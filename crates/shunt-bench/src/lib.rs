@@ -25,6 +25,7 @@ mod table_cells;
 mod tables;
 mod trace_cost;
 mod twin;
+mod two_cpus;
 
 pub use peers::{CountingGuest, CountingGuests};
 
@@ -62,6 +63,8 @@ pub enum Command {
     TraceCost(trace_cost::Options),
     /// Compare a router with Shunt and a router without, packet by packet.
     Twin(twin::Options),
+    /// Measure how much two CPUs forward, compared with one.
+    TwoCpus(two_cpus::Options),
 }
 
 impl Command {
@@ -86,6 +89,7 @@ impl Command {
             Self::Tables(options) => tables::run(options),
             Self::TraceCost(options) => trace_cost::run(options),
             Self::Twin(options) => twin::run(options),
+            Self::TwoCpus(options) => two_cpus::run(options),
         }
     }
 }
