@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* The packet writing and accounting of the lab's programs as functions for user space. */
 #include <stddef.h>
-#include "lab/traffic.h"
+#include "lab/arrivals.h"
 
 /*
  * Writes the packet that is due into `frame`, whose payload must be zero. `ends` has the ends of each flow if the plan
@@ -19,6 +19,13 @@ __u32 shunt_host_traffic_next(const struct traffic_plan *plan, struct traffic_st
 	if (!traffic_due(state, plan->stepped ? steps : NULL, now))
 		return 0;
 	bytes = traffic_size(plan, state);
+	if (plan->fixed) {
+		if (bytes > room || !traffic_write_fixed(frame, frame + bytes, plan, state->sent, state->label,
+							 numbers[0]++, now))
+			return 0;
+		state->bytes += bytes;
+		return bytes;
+	}
 	flow = traffic_flow(plan, state);
 	between = plan->listed ? ends[flow] : traffic_ends_of(plan, flow);
 	warm = plan->stepped && state->warm;
@@ -55,7 +62,9 @@ __u32 shunt_host_frame_kind(const __u8 *frame, __u32 bytes)
 
 void shunt_host_arrival_note(struct arrival *arrival, __u32 label, __u32 number, __u32 transit_ns)
 {
-	arrival_note(arrival, label, number, transit_ns);
+	if (!arrival_has_begun(arrival, label))
+		arrival_begin(arrival, label, number);
+	arrival_note(arrival, number, transit_ns);
 }
 
 __u32 shunt_host_latency_bucket(__u32 ns)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The lab's packets: when to send them, their contents, and accounting at the receiver. Freestanding: the generator
- * of live frames and the socket sender write the same packets at the same times.
+ * The lab's packets: when to send them, and their contents. Freestanding: the generator of live frames and the socket
+ * sender write the same packets at the same times.
  */
 #ifndef SHUNT_LAB_TRAFFIC_H
 #define SHUNT_LAB_TRAFFIC_H
@@ -159,11 +159,28 @@ static __always_inline int traffic_due(struct traffic_state *state, const struct
 	return 1;
 }
 
+/*
+ * How many more packets may be sent at the same reading of the clock without another look at the schedule, which has
+ * one rate: none if packets have an interval.
+ */
+static __always_inline __u32 traffic_unasked(const struct traffic_state *state, __u32 most)
+{
+	__u64 limit = state->limit - state->sent, slots = state->slots - state->sent - state->unsent;
+
+	if (state->interval)
+		return 0;
+	if (limit > slots)
+		limit = slots;
+	return limit < most ? limit : most;
+}
+
 /* The flow of the next packet. Shuffled flows use the pseudo-random generator of Knuth's MMIX. */
 static __always_inline __u32 traffic_flow(volatile const struct traffic_plan *plan, struct traffic_state *state)
 {
 	__u32 flow = state->flow;
 
+	if (plan->flows == 1)
+		return 0;
 	if (plan->shuffled) {
 		state->random = state->random * 6364136223846793005ULL + 1442695040888963407ULL;
 		return ((state->random >> 32) * plan->flows) >> 32;
@@ -177,6 +194,8 @@ static __always_inline __u32 traffic_size(volatile const struct traffic_plan *pl
 {
 	__u32 size = state->size;
 
+	if (plan->sizes == 1)
+		return plan->frame_bytes[0];
 	if (size >= TRAFFIC_SIZES_MAX)
 		size = 0;
 	state->size = size + 1 < plan->sizes ? size + 1 : 0;
@@ -201,6 +220,32 @@ static __always_inline struct traffic_ends traffic_ends_of(volatile const struct
 	};
 }
 
+static __always_inline void traffic_write_headers(void *frame, volatile const struct traffic_plan *plan)
+{
+	__u32 header_bytes = plan->header_bytes, whole_bytes = 0;
+
+#ifdef SHUNT_UNALIGNED
+	whole_bytes = header_bytes & ~7;
+#pragma unroll
+	for (__u32 i = 0; i < TRAFFIC_HEADERS_MAX; i += 8) {
+		if (i < whole_bytes)
+			*(__u64 *)(frame + i) = *(volatile const __u64 *)(plan->headers + i);
+	}
+#endif
+#pragma unroll
+	for (__u32 i = 0; i < TRAFFIC_HEADERS_MAX; i += 2) {
+		if (i >= whole_bytes && i < header_bytes)
+			*(__u16 *)(frame + i) = *(volatile const __u16 *)(plan->headers + i);
+	}
+}
+
+static __always_inline void traffic_write_stamp(void *stamp, __u32 stream, __u32 number, __u32 now)
+{
+	traffic_put32(stamp, stream);
+	traffic_put32(stamp + 4, number);
+	traffic_put32(stamp + 8, now);
+}
+
 /*
  * Writes all headers and the stamp, since a recycled frame may have been modified. The payload after the stamp is
  * zero, so the checksum does not read it: nobody writes there, except for other streams of the same sender where their
@@ -216,24 +261,11 @@ static __always_inline int traffic_write(void *frame, void *end, volatile const 
 	__u32 l3_bytes = bytes - l3_at, l4_bytes = bytes - l4_at, ports = traffic_pair(between.sport, between.dport);
 	__u64 ends = (__u64)between.src + between.dst, sum = plan->l4_sum;
 	void *l3 = frame + l3_at, *l4 = frame + l4_at, *stamp = frame + header_bytes;
-	__u32 udp = plan->l4_proto == IPPROTO_UDP, whole_bytes = 0;
 	__u16 check;
 
 	if (stamp + stamp_bytes > end)
 		return 0;
-#ifdef SHUNT_UNALIGNED
-	whole_bytes = header_bytes & ~7;
-#pragma unroll
-	for (__u32 i = 0; i < TRAFFIC_HEADERS_MAX; i += 8) {
-		if (i < whole_bytes)
-			*(__u64 *)(frame + i) = *(volatile const __u64 *)(plan->headers + i);
-	}
-#endif
-#pragma unroll
-	for (__u32 i = 0; i < TRAFFIC_HEADERS_MAX; i += 2) {
-		if (i >= whole_bytes && i < header_bytes)
-			*(__u16 *)(frame + i) = *(volatile const __u16 *)(plan->headers + i);
-	}
+	traffic_write_headers(frame, plan);
 	if (plan->family == 4) {
 		traffic_put32(l3 + 2, traffic_pair(l3_bytes, id));
 		traffic_put32(l3 + 12, between.src);
@@ -246,9 +278,7 @@ static __always_inline int traffic_write(void *frame, void *end, volatile const 
 	}
 	traffic_put32(l4, ports);
 	if (stamp_bytes) {
-		traffic_put32(stamp, stream);
-		traffic_put32(stamp + 4, number);
-		traffic_put32(stamp + 8, now);
+		traffic_write_stamp(stamp, stream, number, now);
 		sum += (__u64)stream + number + now;
 	}
 	if (plan->mixed) {
@@ -259,11 +289,37 @@ static __always_inline int traffic_write(void *frame, void *end, volatile const 
 		}
 	}
 	sum += ends + ports + l4_bytes;
-	if (udp) {
+	if (plan->l4_proto == IPPROTO_UDP) {
 		check = traffic_checksum(sum + l4_bytes);
 		traffic_put32(l4 + 4, traffic_pair(l4_bytes, plan->l4_sum ? check ?: 0xffff : 0));
 	} else if (plan->l4_sum) {
 		traffic_put(l4 + 16, traffic_checksum(sum));
+	}
+	return 1;
+}
+
+/* Writes a packet of a plan that is fixed, as traffic_write() would. */
+static __always_inline int traffic_write_fixed(void *frame, void *end, volatile const struct traffic_plan *plan,
+					       __u16 id, __u32 label, __u32 number, __u32 now)
+{
+	__u32 stream = label << 24, ip_sum = plan->ip_sum + id, l4_sum = plan->l4_sum;
+	void *stamp = frame + plan->header_bytes, *l3 = frame + plan->l3_at, *l4 = frame + plan->l4_at;
+	__u16 check;
+
+	if (stamp + TRAFFIC_STAMP_BYTES > end)
+		return 0;
+	traffic_write_headers(frame, plan);
+	traffic_write_stamp(stamp, stream, number, now);
+	if (plan->family == 4) {
+		traffic_put(l3 + 4, id);
+		traffic_put(l3 + 10, ~(ip_sum + (ip_sum >> 16)));
+	}
+	if (l4_sum) {
+		check = traffic_checksum((__u64)l4_sum + stream + number + now);
+		if (plan->l4_proto == IPPROTO_UDP)
+			traffic_put(l4 + 6, check ?: 0xffff);
+		else
+			traffic_put(l4 + 16, check);
 	}
 	return 1;
 }
@@ -363,136 +419,6 @@ static __always_inline void replay_sent(volatile const struct replay_plan *plan,
 	if (!state->flow)
 		state->size++;
 	state->due = (state->size * plan->round_ns + next_due_ns + state->put_off_ns) << 16;
-}
-
-/*
- * The kind of a frame, from fields that a router does not change: EtherType << 16 | protocol << 8 | ICMP type.
- * Absent fields are 0.
- */
-static __always_inline __u32 frame_kind(const void *frame, const void *end)
-{
-	const __u8 *l3 = frame + shunt_l2_bytes(0);
-	__u32 ethertype, family, protocol = 0, l3_bytes = 0;
-	__be16 proto_be;
-
-	if ((const void *)l3 > end)
-		return 0;
-	proto_be = shunt_proto_before(l3);
-#pragma unroll
-	for (int tags = 0; tags < SHUNT_TAGS_MAX && shunt_is_vlan(proto_be); tags++) {
-		l3 += sizeof(struct shunt_vlan);
-		if ((const void *)l3 > end)
-			break;
-		proto_be = shunt_proto_before(l3);
-	}
-	ethertype = shunt_ntohs(proto_be);
-	family = shunt_family_of(proto_be);
-	if (family == 4 && (const void *)(l3 + 20) <= end) {
-		protocol = l3[9];
-		l3_bytes = (l3[0] & 15) * 4;
-	} else if (family == 6 && (const void *)(l3 + 40) <= end) {
-		protocol = l3[6];
-		l3_bytes = 40;
-	}
-	if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6) {
-		l3 += l3_bytes;
-		if ((const void *)(l3 + 1) <= end)
-			return ethertype << 16 | protocol << 8 | l3[0];
-	}
-	return ethertype << 16 | protocol << 8;
-}
-
-/* Advances the window by at least one number. */
-static __always_inline void arrival_advance(__u64 *seen, __u32 by)
-{
-#pragma unroll
-	for (int i = 0; i < ARRIVAL_WINDOW / 64; i++) {
-		if (by < 64)
-			break;
-		seen[3] = seen[2];
-		seen[2] = seen[1];
-		seen[1] = seen[0];
-		seen[0] = 0;
-		by -= 64;
-	}
-	if (by && by < 64) {
-		seen[3] = seen[3] << by | seen[2] >> (64 - by);
-		seen[2] = seen[2] << by | seen[1] >> (64 - by);
-		seen[1] = seen[1] << by | seen[0] >> (64 - by);
-		seen[0] <<= by;
-	}
-}
-
-/* Accounts for a packet. NICs and the kernel deliver a flow to one CPU at a time, so no atomics are needed. */
-static __always_inline void arrival_note(struct arrival *a, __u32 label, __u32 number, __u32 transit_ns)
-{
-	__s32 ahead, change;
-	__u32 behind;
-
-	if (a->label != label) {
-		__u32 stream = a->stream;
-
-		__builtin_memset(a, 0, sizeof(*a));
-		a->stream = stream;
-		a->label = label;
-		a->next = number;
-	}
-	if (a->packets++) {
-		change = transit_ns - a->transit_ns;
-		if (change < 0)
-			change = -change;
-		a->jitter += change - ((a->jitter + 8) >> 4);
-	}
-	a->transit_ns = transit_ns;
-	ahead = number - a->next;
-	/* The usual case: the window is full, and stays full. */
-	if (!ahead && (a->seen[0] & a->seen[1] & a->seen[2] & a->seen[3]) == ~0ULL) {
-		a->next = number + 1;
-		return;
-	}
-	if (ahead >= 0) {
-		arrival_advance(a->seen, ahead < ARRIVAL_WINDOW ? ahead + 1 : ARRIVAL_WINDOW);
-		a->seen[0] |= 1;
-		a->next = number + 1;
-		return;
-	}
-	behind = a->next - 1 - number;
-	if (behind < ARRIVAL_WINDOW) {
-		__u64 bit = 1ULL << (behind & 63);
-		__u64 *word = &a->seen[behind >> 6 & 3];
-
-		if (*word & bit) {
-			a->duplicated++;
-			return;
-		}
-		*word |= bit;
-	} else {
-		a->beyond++;
-	}
-	a->reordered++;
-	if (behind > a->displaced_max)
-		a->displaced_max = behind;
-}
-
-/* How far to shift a time so that seven bits are left; 0 for a time of fewer bits. */
-static __always_inline __u32 latency_shift(__u32 ns)
-{
-	__u32 shift = 0;
-
-#pragma unroll
-	for (int step = 16; step; step /= 2) {
-		if (ns >> step >= LATENCY_SUB_BUCKETS) {
-			ns >>= step;
-			shift += step;
-		}
-	}
-	return shift;
-}
-
-/* The histogram bucket of a time with this shift: exact below 128 ns, then 64 buckets per power of two. */
-static __always_inline __u32 latency_bucket(__u32 ns, __u32 shift)
-{
-	return shift * LATENCY_SUB_BUCKETS + (ns >> shift);
 }
 
 #endif

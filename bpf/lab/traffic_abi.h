@@ -66,7 +66,6 @@ struct traffic_plan {
 	__u16 frame_bytes[TRAFFIC_SIZES_MAX]; /* without FCS, in sending order */
 	__u32 sizes; /* number of elements in use in frame_bytes */
 	__u32 flows;
-	__u32 out_ifindex;
 	__u32 ip_sum; /* sum of the IPv4 header in `headers`, in host byte order, not inverted */
 	__u32 l4_sum; /* sum of the pseudo header and L4 header; 0: no checksum */
 	__u8 l3_at;
@@ -81,9 +80,13 @@ struct traffic_plan {
 	__u8 stepped; /* the rate follows the table of steps */
 	__u8 mixed; /* one of several streams of a sender */
 	__u8 turn; /* the stream's place among them */
-	__u8 _pad;
+	/*
+	 * Packets differ by IPv4 id, stamp and checksums only: `headers` has lengths, addresses and ports, too, and the
+	 * sums include them. Such a plan is stamped, and neither stepped nor mixed.
+	 */
+	__u8 fixed;
 };
-_Static_assert(sizeof(struct traffic_plan) == 300, "traffic_plan is ABI");
+_Static_assert(sizeof(struct traffic_plan) == 296, "traffic_plan is ABI");
 
 /* A part of a schedule with one rate. Times are since the start, in ns / 65536. */
 struct traffic_step {
@@ -132,8 +135,10 @@ struct traffic_state {
 	__u64 warm_unsent; /* those of `unsent` that do not count */
 	__u32 step; /* the current step */
 	__u32 warm; /* the packet that was last due does not count */
+	__u32 unasked; /* packets that may be sent before the next look at the schedule */
+	__u32 _pad;
 };
-_Static_assert(sizeof(struct traffic_state) == 184, "traffic_state is ABI");
+_Static_assert(sizeof(struct traffic_state) == 192, "traffic_state is ABI");
 
 struct replay_plan {
 	__u64 round_ns; /* duration of a round */

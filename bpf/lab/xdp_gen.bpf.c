@@ -13,8 +13,10 @@ enum { CLOCK_EACH = 16 }; /* read the clock once for this many late or unpaced p
 
 volatile const struct traffic_plan plan;
 struct traffic_state state;
+/* The next number of the only flow of a plan that is fixed. */
+__u32 number SEC(".data.number");
 
-/* The next number of each flow. */
+/* The next number of each flow of other plans. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1); /* set by the loader */
@@ -46,6 +48,14 @@ struct {
 	__type(value, struct traffic_turns);
 } turns SEC(".maps");
 
+/* The interface to send to. Finding it takes less time than by its index. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} out SEC(".maps");
+
 /* Whether to send a packet now, by a schedule in steps. */
 static __always_inline int due_in_step(__u64 now)
 {
@@ -66,22 +76,45 @@ static __always_inline int due_in_step(__u64 now)
 	return due;
 }
 
-SEC("xdp")
-int shunt_gen(struct xdp_md *ctx)
+/* Whether to send a packet now. Sets the time of its stamp. */
+static __always_inline int is_due(__u64 *now)
 {
-	__u32 flow, number = 0, size;
+	*now = state.last_ns;
+	if (state.unasked) {
+		state.unasked--;
+		state.sent++;
+		return 1;
+	}
+	/* Reading the clock is expensive. Skip it for a packet that was due at the last reading. */
+	if (*now < state.start_ns + (state.due >> 16) || state.sent % CLOCK_EACH == 0)
+		*now = bpf_ktime_get_ns();
+	if (plan.stepped)
+		return due_in_step(*now);
+	if (!traffic_due(&state, NULL, *now))
+		return 0;
+	state.unasked = traffic_unasked(&state, CLOCK_EACH - 1);
+	return 1;
+}
+
+static __always_inline int send_fixed(struct xdp_md *ctx, __u64 now)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+
+	if (!traffic_write_fixed(data, end, &plan, state.sent, state.label, number++, now))
+		return XDP_ABORTED;
+	state.bytes += plan.frame_bytes[0];
+	return bpf_redirect_map(&out, 0, 0);
+}
+
+static __always_inline int send_any(struct xdp_md *ctx, __u64 now)
+{
+	__u32 flow, nth = 0, size;
 	void *data, *end;
 	struct traffic_ends *listed;
 	struct traffic_ends between;
 	__u32 *next;
-	__u64 now = state.last_ns;
 	int warm;
 
-	/* Reading the clock is expensive. Skip it for a packet that was due at the last reading. */
-	if (now < state.start_ns + (state.due >> 16) || state.sent % CLOCK_EACH == 0)
-		now = bpf_ktime_get_ns();
-	if (!(plan.stepped ? due_in_step(now) : traffic_due(&state, NULL, now)))
-		return XDP_DROP;
 	warm = plan.stepped && state.warm;
 	size = traffic_size(&plan, &state);
 	if ((plan.sizes > 1 || plan.mixed) && bpf_xdp_adjust_tail(ctx, (int)size - (int)bpf_xdp_get_buff_len(ctx)))
@@ -93,7 +126,7 @@ int shunt_gen(struct xdp_md *ctx)
 		next = bpf_map_lookup_elem(&numbers, &flow);
 		if (!next)
 			return XDP_ABORTED;
-		number = (*next)++;
+		nth = (*next)++;
 	}
 	if (plan.listed) {
 		listed = bpf_map_lookup_elem(&ends, &flow);
@@ -103,11 +136,21 @@ int shunt_gen(struct xdp_md *ctx)
 	} else {
 		between = traffic_ends_of(&plan, flow);
 	}
-	if (!traffic_write(data, end, &plan, size, state.sent, between, flow, warm, state.label, number, now))
+	if (!traffic_write(data, end, &plan, size, state.sent, between, flow, warm, state.label, nth, now))
 		return XDP_ABORTED;
 	if (!warm)
 		state.bytes += size;
-	return bpf_redirect(plan.out_ifindex, 0);
+	return bpf_redirect_map(&out, 0, 0);
+}
+
+SEC("xdp")
+int shunt_gen(struct xdp_md *ctx)
+{
+	__u64 now;
+
+	if (!is_due(&now))
+		return XDP_DROP;
+	return plan.fixed ? send_fixed(ctx, now) : send_any(ctx, now);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

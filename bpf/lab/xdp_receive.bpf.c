@@ -5,7 +5,7 @@
  * The loader is crates/shunt-traffic/src/receiver.rs.
  */
 #include "include/bpf.h"
-#include "lab/traffic.h"
+#include "lab/arrivals.h"
 
 enum { CLOCK_EACH = 8 }; /* most frames of one poll that share a reading of the clock */
 
@@ -57,7 +57,8 @@ static __always_inline void add_time(struct times *times, __u32 ns)
 		times->counts[bucket]++;
 	if (ns > times->ns_max)
 		times->ns_max = ns;
-	if (!times->ns_min || ns < times->ns_min - 1)
+	/* 0 - 1 is more than any time. */
+	if (ns < times->ns_min - 1)
 		times->ns_min = (__u64)ns + 1;
 }
 
@@ -71,21 +72,61 @@ static __always_inline struct traffic_ends ends_between(__be32 src_be, __be32 ds
 	};
 }
 
-/* Returns the stamp of a packet, or NULL. Fills its ends. */
-static __always_inline struct traffic_stamp *stamp_of(__u32 family, void *data, void *end, struct shunt_packet *p,
-						      struct traffic_ends *ends)
+/* A packet with a stamp. */
+struct stamped {
+	const struct traffic_stamp *stamp;
+	__u32 bytes; /* of the frame, without FCS and padding */
+};
+
+/*
+ * Finds the stamp of a packet of the usual form: UDP without VLAN tags, IP options and fragments. Few comparisons tell
+ * what the parser would find. Returns 0 for any other packet.
+ */
+static __always_inline int find_usual_stamp(__u32 family, const void *data, const void *end, struct stamped *found)
+{
+#ifdef SHUNT_UNALIGNED
+	const void *l3 = shunt_untagged_l3((void *)data);
+	const struct udphdr *udp = l3 + shunt_l3_size(family);
+	__u32 l3_bytes, udp_bytes;
+
+	found->stamp = (const void *)(udp + 1);
+	if ((const void *)(found->stamp + 1) > end)
+		return 0;
+	if (family == 4) {
+		/* EtherType, version and size of the header; then fragment and protocol. */
+		if ((*(__be32 *)(l3 - 2) & shunt_ntohl(0xffffff00)) != shunt_ntohl(ETH_P_IP << 16 | 0x4500) ||
+		    (*(__be32 *)(l3 + 6) & shunt_ntohl(0x3fff00ff)) != shunt_ntohl(IPPROTO_UDP))
+			return 0;
+		l3_bytes = shunt_ntohs(*(__be16 *)(l3 + 2));
+	} else {
+		if ((*(__be32 *)(l3 - 2) & shunt_ntohl(0xfffff000)) != shunt_ntohl(ETH_P_IPV6 << 16 | 0x6000) ||
+		    *(__u8 *)(l3 + 6) != IPPROTO_UDP)
+			return 0;
+		l3_bytes = shunt_ntohs(*(__be16 *)(l3 + 4)) + sizeof(struct ipv6hdr);
+	}
+	udp_bytes = shunt_ntohs(udp->len);
+	found->bytes = ETH_HLEN + l3_bytes;
+	return udp_bytes >= sizeof(*udp) && l3_bytes == udp_bytes + shunt_l3_size(family) && l3_bytes <= 0xffff;
+#else
+	return 0;
+#endif
+}
+
+/* Finds the stamp of a packet, whose L2 header has been parsed, and its ends. Returns 0 if there is none. */
+static __always_inline int find_stamp(__u32 family, void *data, void *end, struct shunt_packet *p,
+				      struct stamped *found, struct traffic_ends *ends)
 {
 	union shunt_key key;
 	void *l3 = data + p->l2_bytes;
-	struct traffic_stamp *stamp;
 
 	if (shunt_parse_l3(family, l3, end, 0, p, &key) != SHUNT_OK)
-		return NULL;
+		return 0;
 	*ends = family == 4 ? ends_between(key.v4.src_be, key.v4.dst_be, key.v4.sport_be, key.v4.dport_be) :
 			      ends_between(*(__be32 *)(key.v6.src_be + 12), *(__be32 *)(key.v6.dst_be + 12),
 					   key.v6.sport_be, key.v6.dport_be);
-	stamp = l3 + shunt_l3_size(family) + p->l4_bytes;
-	return (void *)(stamp + 1) > end ? NULL : stamp;
+	found->bytes = p->l2_bytes + p->l3_bytes;
+	found->stamp = l3 + shunt_l3_size(family) + p->l4_bytes;
+	return (const void *)(found->stamp + 1) <= end;
 }
 
 /*
@@ -145,71 +186,108 @@ static __always_inline int finish_handshake(struct xdp_md *ctx, struct shunt_pac
 	return bpf_redirect(ctx->ingress_ifindex, 0);
 }
 
+/*
+ * Accounts for a stamped packet of a flow that has begun. Returns `verdict`.
+ */
+static __always_inline int take(struct xdp_md *ctx, struct received *total, __u64 now, struct arrival *arrival,
+				const struct stamped *found, int verdict)
+{
+	__u32 sent = traffic_ntohl(found->stamp->sent_be);
+
+	/* Another CPU may have sent this packet after the clock was read for the poll. */
+	if ((__s32)((__u32)now - sent) < 0) {
+		total->clock_uses = 0;
+		now = arrival_time(total);
+	}
+	if (arrival->stream) {
+		total = bpf_map_lookup_elem(&totals, &arrival->stream);
+		if (!total)
+			return XDP_PASS;
+	}
+	arrival_note(arrival, traffic_ntohl(found->stamp->number_be), (__u32)now - sent);
+	add_time(&total->latency, (__u32)now - sent);
+	if (arrival->packets > 1)
+		add_time(&total->jitter, arrival->jitter >> 4);
+	return account(ctx, total, now, found->bytes, verdict);
+}
+
+/* The account of the flow of a stamped packet; NULL for packets of others and of a warm-up. */
+static __always_inline struct arrival *flow_of(const struct traffic_stamp *stamp)
+{
+	__u32 stream = traffic_ntohl(stamp->stream_be), flow = stream & 0xffffff;
+
+	if (stream >> 24 != expected_label || flow >= plan.flows)
+		return NULL;
+	return bpf_map_lookup_elem(&arrivals, &flow);
+}
+
+/* Accounts for a frame of a capture, by its kind. */
+static __always_inline int receive_kind(struct xdp_md *ctx, struct received *total, __u64 now, void *data, void *end)
+{
+	__u32 kind = frame_kind(data, end);
+	__u32 *verdict = expected_label > 0xff ? NULL : bpf_map_lookup_elem(&kinds, &kind);
+
+	if (verdict)
+		return account(ctx, total, now, bpf_xdp_get_buff_len(ctx), *verdict);
+	total->others++;
+	return XDP_PASS;
+}
+
+/* Accounts for a packet of any form. */
+static __always_inline int receive_any(struct xdp_md *ctx, struct received *total, __u64 now, void *data, void *end)
+{
+	struct shunt_hw_tag none = {};
+	struct traffic_ends ends;
+	struct shunt_packet p;
+	struct stamped found;
+	struct arrival *arrival;
+	__u32 family;
+
+	if (shunt_parse_l2(data, end, none, &p, &family) != SHUNT_OK)
+		goto other;
+	if (!(family == 4 && find_stamp(4, data, end, &p, &found, &ends)) &&
+	    !(family == 6 && find_stamp(6, data, end, &p, &found, &ends)))
+		goto other;
+	arrival = flow_of(found.stamp);
+	if (!arrival) {
+		if (traffic_ntohl(found.stamp->stream_be) == (expected_label << 24 | TRAFFIC_WARM_UP_FLOW))
+			return XDP_DROP;
+		goto other;
+	}
+	if (!arrival_has_begun(arrival, expected_label)) {
+		arrival_begin(arrival, expected_label, traffic_ntohl(found.stamp->number_be));
+		arrival->ends = ends;
+	}
+	return take(ctx, total, now, arrival, &found,
+		    plan.handshakes ? finish_handshake(ctx, &p, data, end) : XDP_DROP);
+other:
+	total->others++;
+	return XDP_PASS;
+}
+
 /* Frags: a jumbo frame has several buffers. Headers and stamp are in the first. */
 SEC("xdp.frags")
 int shunt_receive(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	struct shunt_hw_tag none = {};
-	struct traffic_stamp *stamp = NULL;
-	__u32 zero = 0, stream, flow, sent, transit;
-	__u64 now;
-	struct shunt_packet p;
+	__u32 zero = 0;
 	struct received *total = bpf_map_lookup_elem(&totals, &zero);
-	struct arrival *arrival = NULL;
-	struct traffic_ends ends = {};
-	__u32 kind, family, *verdict;
+	struct stamped found;
+	struct arrival *arrival;
+	__u64 now;
 
 	if (!total)
 		return XDP_PASS;
 	now = arrival_time(total);
-	if (plan.by_kind) {
-		kind = frame_kind(data, end);
-		verdict = expected_label > 0xff ? NULL : bpf_map_lookup_elem(&kinds, &kind);
-		if (verdict)
-			return account(ctx, total, now, bpf_xdp_get_buff_len(ctx), *verdict);
-		total->others++;
-		return XDP_PASS;
+	if (plan.by_kind)
+		return receive_kind(ctx, total, now, data, end);
+	if (find_usual_stamp(4, data, end, &found) || find_usual_stamp(6, data, end, &found)) {
+		arrival = flow_of(found.stamp);
+		if (arrival && arrival_has_begun(arrival, expected_label))
+			return take(ctx, total, now, arrival, &found, XDP_DROP);
 	}
-	if (shunt_parse_l2(data, end, none, &p, &family) == SHUNT_OK) {
-		if (family == 4)
-			stamp = stamp_of(4, data, end, &p, &ends);
-		else if (family == 6)
-			stamp = stamp_of(6, data, end, &p, &ends);
-	}
-	if (stamp) {
-		stream = traffic_ntohl(stamp->stream_be);
-		flow = stream & 0xffffff;
-		if (stream >> 24 == expected_label && flow == TRAFFIC_WARM_UP_FLOW)
-			return XDP_DROP;
-		if (stream >> 24 == expected_label && flow < plan.flows)
-			arrival = bpf_map_lookup_elem(&arrivals, &flow);
-	}
-	if (!arrival) {
-		total->others++;
-		return XDP_PASS;
-	}
-	sent = traffic_ntohl(stamp->sent_be);
-	/* Another CPU may have sent this packet after the clock was read for the poll. */
-	if ((__s32)((__u32)now - sent) < 0) {
-		total->clock_uses = 0;
-		now = arrival_time(total);
-	}
-	transit = (__u32)now - sent;
-	if (arrival->stream) {
-		total = bpf_map_lookup_elem(&totals, &arrival->stream);
-		if (!total)
-			return XDP_PASS;
-	}
-	arrival_note(arrival, expected_label, traffic_ntohl(stamp->number_be), transit);
-	add_time(&total->latency, transit);
-	if (arrival->packets == 1)
-		arrival->ends = ends;
-	else
-		add_time(&total->jitter, arrival->jitter >> 4);
-	return account(ctx, total, now, p.l2_bytes + p.l3_bytes,
-		       plan.handshakes ? finish_handshake(ctx, &p, data, end) : XDP_DROP);
+	return receive_any(ctx, total, now, data, end);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -4,7 +4,7 @@
  * everything else to Linux. ICMP errors go both ways. The loader is crates/shunt-traffic/src/segments.rs.
  */
 #include "include/bpf.h"
-#include "lab/traffic.h"
+#include "lab/arrivals.h"
 
 volatile const struct segments_plan plan;
 /* Frames that did not fit the ring. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* The end of the scratch's traffic: counts UDP and drops it; everything else (ARP, ND) goes up. */
 #include "include/bpf.h"
-#include "lab/traffic.h"
+#include "lab/arrivals.h"
 
 struct sink_count {
 	__u64 pkts;

@@ -42,8 +42,20 @@ impl TrafficEnds {
 }
 
 impl TrafficPlan {
-    /// The plan of packets that leave through the interface `out_ifindex`.
-    pub(crate) fn for_traffic(traffic: &Traffic, out_ifindex: u32) -> Self {
+    /// The plan of a sender's only packets.
+    pub(crate) fn for_traffic(traffic: &Traffic) -> Self {
+        let plan = Self::varying(traffic);
+        let is_fixed = plan.flows == 1 && plan.sizes == 1 && plan.stamped != 0 && plan.listed == 0;
+        if is_fixed { plan.fixed() } else { plan }
+    }
+
+    /// The plan of one of several streams of a sender; its flows have numbers from `first_flow` on.
+    pub(crate) fn for_stream(traffic: &Traffic, first_flow: u32) -> Self {
+        Self { first_flow, stepped: 1, ..Self::varying(traffic) }
+    }
+
+    /// The plan of packets whose sizes and ends the sender writes.
+    pub(crate) fn varying(traffic: &Traffic) -> Self {
         let packet = &traffic.packet;
         let l3_at = packet.ethernet.bytes();
         let v4 = packet.ipv4().is_some();
@@ -77,7 +89,6 @@ impl TrafficPlan {
             frame_bytes,
             sizes: sizes.len() as u32,
             flows: traffic.flows,
-            out_ifindex,
             ip_sum: if v4 { Sum::new().bytes(&bare[l3_at..l4_at]).folded().into() } else { 0 },
             l4_sum: if summed { l4_sum.into() } else { 0 },
             l3_at: l3_at as u8,
@@ -92,8 +103,32 @@ impl TrafficPlan {
             stepped: 0,
             mixed: 0,
             turn: 0,
-            _pad: 0,
+            fixed: 0,
         }
+    }
+
+    /// The plan with the size and the ends of its only flow in the headers.
+    fn fixed(mut self) -> Self {
+        let (l3, l4) = (usize::from(self.l3_at), usize::from(self.l4_at));
+        let (v4, udp) = (self.family == 4, self.l4_proto == 17);
+        let l4_bytes = self.frame_bytes[0] - u16::from(self.l4_at);
+        let (length, source, destination) =
+            if v4 { (l3 + 2, l3 + 12, l3 + 16) } else { (l3 + 4, l3 + 20, l3 + 36) };
+        let mut put = |at: usize, bytes: &[u8]| self.headers[at..at + bytes.len()].copy_from_slice(bytes);
+        put(length, &(if v4 { l4_bytes + 20 } else { l4_bytes }).to_be_bytes());
+        put(source, &self.src.base.to_be_bytes());
+        put(destination, &self.dst.base.to_be_bytes());
+        put(l4, &(self.sport.base as u16).to_be_bytes());
+        put(l4 + 2, &(self.dport.base as u16).to_be_bytes());
+        if udp {
+            put(l4 + 4, &l4_bytes.to_be_bytes());
+        }
+        let addresses = if v4 { l3 + 12..l4 } else { l3 + 8..l4 };
+        let pseudo = Sum::new().bytes(&self.headers[addresses]).word(self.l4_proto.into()).word(l4_bytes);
+        let l4_sum = pseudo.bytes(&self.headers[l4..self.header_bytes.into()]).folded();
+        self.ip_sum = if v4 { Sum::new().bytes(&self.headers[l3..l4]).folded().into() } else { 0 };
+        self.l4_sum = if self.l4_sum > 0 { l4_sum.into() } else { 0 };
+        Self { fixed: 1, ..self }
     }
 }
 

@@ -23,6 +23,8 @@ const BATCH_MAX: u32 = 256;
 
 /// Number of flows whose ends are written in one call into the kernel.
 const LISTED_AT_ONCE: usize = 4096;
+/// The key of the only element of a map.
+const ZERO: [u8; 4] = [0; 4];
 /// The most kernel memory for a capture.
 const REPLAY_BYTES: usize = 1 << 30;
 
@@ -43,10 +45,11 @@ impl Generator {
     /// If the kernel refuses the program.
     pub fn new(traffic: &Traffic, out_ifindex: u32) -> Result<Self, Error> {
         let mut open = open("xdp_gen", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_gen.o")))?;
-        set_rodata(&mut open, TrafficPlan::for_traffic(traffic, out_ifindex).bytes());
+        set_rodata(&mut open, TrafficPlan::for_traffic(traffic).bytes());
         set_entries(&mut open, "numbers", traffic.flows)?;
         set_entries(&mut open, "ends", if traffic.listed { traffic.flows } else { 1 })?;
         let object = load("xdp_gen", open)?;
+        send_to(&object, out_ifindex)?;
         let generator = Self { object, frame: traffic.largest_frame().to_bytes(), batch: BATCH };
         let random = traffic.shuffled.unwrap_or_default();
         generator.set(&TrafficState { random, burst: 1, ..TrafficState::default() })?;
@@ -126,7 +129,7 @@ impl Generator {
     }
 
     fn set(&self, state: &TrafficState) -> Result<(), Error> {
-        let written = map(&self.object, ".bss")?.update(&0u32.to_ne_bytes(), state.bytes(), MapFlags::ANY);
+        let written = map(&self.object, ".bss")?.update(&ZERO, state.bytes(), MapFlags::ANY);
         written.map_err(|e| libbpf_error("xdp_gen: writing the state", e))
     }
 
@@ -180,8 +183,14 @@ impl Generator {
     }
 }
 
+/// Lets the generator in this object send out of an interface.
+pub(crate) fn send_to(object: &Object, out_ifindex: u32) -> Result<(), Error> {
+    let written = map(object, "out")?.update(&ZERO, &out_ifindex.to_ne_bytes(), MapFlags::ANY);
+    written.map_err(|e| libbpf_error(format!("xdp_gen: sending to interface {out_ifindex}"), e))
+}
+
 pub(crate) fn read(bss: &impl MapCore) -> Result<TrafficState, Error> {
-    let value = bss.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+    let value = bss.lookup(&ZERO, MapFlags::ANY);
     let value = value.map_err(|e| libbpf_error("xdp_gen: reading the state", e))?;
     value.and_then(|bytes| TrafficState::from_bytes(&bytes)).ok_or_else(|| missing("state"))
 }

@@ -53,22 +53,24 @@ pub struct FrameMaker {
 impl FrameMaker {
     /// Makes packets of this traffic.
     pub fn new(traffic: &Traffic) -> Self {
+        Self::of_plan(traffic, TrafficPlan::for_traffic(traffic))
+    }
+
+    /// Makes packets of one of several streams; its flows have numbers from `first_flow` on.
+    pub fn stream(traffic: &Traffic, first_flow: u32) -> Self {
+        Self::of_plan(traffic, TrafficPlan::for_stream(traffic, first_flow))
+    }
+
+    fn of_plan(traffic: &Traffic, plan: TrafficPlan) -> Self {
         let random = traffic.shuffled.unwrap_or_default();
         Self {
-            plan: TrafficPlan::for_traffic(traffic, 0),
+            plan,
             state: TrafficState { random, burst: 1, ..TrafficState::default() },
             ends: vec![TrafficEnds::default(); if traffic.listed { traffic.flows as usize } else { 0 }],
             numbers: vec![0; traffic.flows as usize],
             steps: None,
             frame: vec![0; (traffic.sizes.largest() - 4) as usize],
         }
-    }
-
-    /// Makes packets of one of several streams; its flows have numbers from `first_flow` on.
-    pub fn stream(traffic: &Traffic, first_flow: u32) -> Self {
-        let mut maker = Self::new(traffic);
-        (maker.plan.first_flow, maker.plan.stepped) = (first_flow, 1);
-        maker
     }
 
     /// As [`crate::Generator::schedule`].
@@ -206,6 +208,8 @@ pub(crate) fn latency_bucket(ns: u32) -> u32 {
     unsafe { shunt_host_latency_bucket(ns) }
 }
 
+#[cfg(test)]
+mod fixed_tests;
 #[cfg(test)]
 mod step_tests;
 #[cfg(test)]

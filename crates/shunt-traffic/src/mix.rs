@@ -63,8 +63,8 @@ impl Mix {
         out_ifindex: u32,
     ) -> Result<MixedStream, Error> {
         let mut open = open("xdp_gen", include_bytes!(concat!(env!("OUT_DIR"), "/xdp_gen.o")))?;
-        let plan = TrafficPlan::for_traffic(traffic, out_ifindex);
-        let plan = TrafficPlan { first_flow, stepped: 1, mixed: 1, turn: turn as u8, ..plan };
+        let plan = TrafficPlan::for_stream(traffic, first_flow);
+        let plan = TrafficPlan { mixed: 1, turn: turn as u8, ..plan };
         set_rodata(&mut open, plan.bytes());
         set_entries(&mut open, "numbers", traffic.flows)?;
         let turns = map(&self.object, "turns")?;
@@ -72,6 +72,7 @@ impl Mix {
             own.reuse_fd(turns.as_fd()).map_err(|e| libbpf_error("xdp_gen: sharing the turns", e))?;
         }
         let object = load("xdp_gen", open)?;
+        generator::send_to(&object, out_ifindex)?;
         let program = object.progs().next().ok_or_else(|| missing("shunt_gen"))?.as_fd().as_raw_fd();
         let stream = MixedStream { object, turn, steps: StepRing::new(&[]) };
         let random = traffic.shuffled.unwrap_or_default();
