@@ -20,8 +20,8 @@ __u32 shunt_host_traffic_next(const struct traffic_plan *plan, struct traffic_st
 		return 0;
 	bytes = traffic_size(plan, state);
 	if (plan->fixed) {
-		if (bytes > room || !traffic_write_fixed(frame, frame + bytes, plan, state->sent, state->label,
-							 numbers[0]++, now))
+		if (bytes > room ||
+		    !traffic_write_fixed(frame, frame + bytes, plan, state->sent, state->label, numbers[0]++, now))
 			return 0;
 		state->bytes += bytes;
 		return bytes;

@@ -96,6 +96,7 @@ static __always_inline int is_due(__u64 *now)
 	return 1;
 }
 
+/* Sends a packet of a plan that is fixed. */
 static __always_inline int send_fixed(struct xdp_md *ctx, __u64 now)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -106,6 +107,7 @@ static __always_inline int send_fixed(struct xdp_md *ctx, __u64 now)
 	return bpf_redirect_map(&out, 0, 0);
 }
 
+/* Sends a packet of any other plan. */
 static __always_inline int send_any(struct xdp_md *ctx, __u64 now)
 {
 	__u32 flow, nth = 0, size;

@@ -116,6 +116,45 @@ fn packets_of_other_senders_go_to_the_stack() {
     assert_eq!(wire.receiver.packets().unwrap(), 0);
 }
 
+/// Most packets are recognised with few comparisons. What the parser refuses must not be counted.
+#[test]
+fn packets_that_are_almost_of_the_usual_form_go_to_the_stack() {
+    if !require_root() {
+        return;
+    }
+    // Offset and value of a byte: EtherType, version, fragment, protocol, IP length, UDP length; then traffic class,
+    // DF and TTL, which make no difference.
+    let v4: (&[_], &[_]) = (
+        &[(13, 1), (14, 0x46), (14, 0x65), (20, 0x20), (21, 1), (23, 132), (17, 77), (39, 55)],
+        &[(15, 0xb8), (20, 0x40), (22, 1)],
+    );
+    let v6: (&[_], &[_]) =
+        (&[(13, 0xde), (14, 0x50), (20, 0), (20, 132), (19, 77), (59, 55)], &[(15, 0x10), (21, 1)]);
+    for (v6, (odd, usual)) in [(false, v4), (true, v6)] {
+        let wire = wire(1);
+        let six = ("[fd00::1]:1".parse().unwrap(), "[fd00::2]:9".parse().unwrap());
+        let shape = if v6 { Shape::udp(six.0, six.1, "98".parse().unwrap()) } else { shape("98") };
+        let mut sent = frames(&traffic(shape), 4, LABEL);
+        let (mut last, third) = (sent.pop().unwrap(), sent.pop().unwrap());
+        let with = |(at, byte): &(usize, u8)| {
+            let mut frame = third.clone();
+            assert_ne!(std::mem::replace(&mut frame[*at], *byte), *byte);
+            frame
+        };
+        sent.extend(odd.iter().chain(usual).map(with));
+        last.extend([0; 7]);
+        sent.push(last);
+        let counted = 3 + usual.len() as u64;
+        sent.iter().for_each(|frame| wire.tap.send_bytes(frame));
+        wait_until("the last packet has arrived", || wire.receiver.packets().unwrap() >= counted);
+        let received = wire.receiver.received().unwrap();
+        let copies = usual.len() as u64 - 1;
+        assert_eq!((received.packets, received.duplicated), (counted, copies), "IPv6: {v6}");
+        assert_eq!((received.bytes, received.reordered), (94 * counted, 0), "IPv6: {v6}");
+        assert!(received.others >= odd.len() as u64, "IPv6: {v6}, {}", received.others);
+    }
+}
+
 #[test]
 fn every_form_of_packet_is_counted_by_either_sender() {
     if !require_root() {
