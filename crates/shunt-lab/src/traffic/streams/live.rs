@@ -143,7 +143,8 @@ impl<'env> LiveStreams<'_, 'env> {
         let load = table.most_pps().unwrap_or(UNPACED);
         let lane = self.lane(&from, &to, spec.reverse)?;
         let share = lane.take(traffic.flows, load)?;
-        let added = lane.sending(&share).add(share.place, &traffic, share.flows.start, from.ifindex);
+        let (sending, first_flow) = (lane.sending(&share), share.flows.start);
+        let added = from.within(|| sending.add(share.place, &traffic, first_flow, from.ifindex));
         let sent = added.inspect_err(|_| lane.give_back(&share))?;
         let running = Running {
             spec: spec.clone(),

@@ -81,7 +81,7 @@ impl Sending {
         }
     }
 
-    /// Adds a stream, in a place of its own.
+    /// Adds a stream, in a place of its own. Call this in the namespace of the device.
     pub(super) fn add(
         &self,
         place: u32,
