@@ -51,8 +51,8 @@ impl Mix {
     }
 
     /// Adds a stream that sends out of the interface `out_ifindex` once it is started. Its flows have numbers from
-    /// `first_flow` on. `turn`, below [`STREAMS_MAX`], is its place among the streams. Call this in the namespace of the
-    /// interface.
+    /// `first_flow` on. `turn`, below [`STREAMS_MAX`], is its place among the streams. Call this in the namespace of
+    /// the interface.
     ///
     /// # Errors
     /// If the kernel refuses the program.
