@@ -99,11 +99,13 @@ zero-copy-test: build
 		echo "SKIP zero-copy-test: this QEMU has no igb" >&2; \
 	fi
 
-# Puts faults into the NICs of a guest, and asks `shunt doctor`.
+# Puts faults into the NICs of two guests, and asks `shunt doctor`.
 doctor-test: build
-	$(CARGO_RUN) run --quiet --locked -p xtask -- vm --kernel drivers --timeout 900 \
-		--nics virtio-net-pci,mq=on,vectors=10 --file $(CURDIR)/tests/vm/doctor.sh -- \
-		sh $(CURDIR)/tests/vm/doctor.sh virtio_net
+	for nic in virtio-net-pci,mq=on,vectors=10:virtio_net e1000e:e1000e; do \
+		$(CARGO_RUN) run --quiet --locked -p xtask -- vm --kernel drivers --timeout 900 \
+			--nics $${nic%:*} --file $(CURDIR)/tests/vm/doctor.sh -- \
+			sh $(CURDIR)/tests/vm/doctor.sh $${nic#*:} || exit 1; \
+	done
 
 # Not part of `make test`: only the page of `shunt report` needs a browser, which takes 300 MB.
 browser-test: deps

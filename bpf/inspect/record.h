@@ -28,6 +28,7 @@ struct Qdisc___shunt {
 } RELOCATED;
 
 struct net_device___shunt {
+	char name[TRACE_COMM_BYTES];
 	__u32 ifindex;
 	struct Qdisc___shunt *qdisc;
 	struct {

@@ -58,6 +58,7 @@ enum trace_flags {
 enum trace_verdict {
 	TRACE_BY_CONNTRACK = 1,
 	TRACE_BY_CHAIN = 2, /* of nftables */
+	TRACE_BY_TABLE = 3, /* of iptables */
 };
 
 /* As on the wire. An IPv4 address uses the first four bytes. */
@@ -124,7 +125,7 @@ struct trace_record {
 	__u32 verdict; /* enum trace_verdict */
 	__u32 _pad;
 	__u8 qdisc[TRACE_COMM_BYTES]; /* kind of the root qdisc to which the packet was given */
-	__u8 table[TRACE_NAME_BYTES]; /* TRACE_BY_CHAIN: of nftables */
+	__u8 table[TRACE_NAME_BYTES]; /* TRACE_BY_CHAIN: of nftables; TRACE_BY_TABLE: of iptables */
 	__u8 chain[TRACE_NAME_BYTES];
 	struct trace_event event[TRACE_EVENTS_MAX];
 };
@@ -140,12 +141,13 @@ _Static_assert(sizeof(struct trace_losses) == 16, "trace_losses is ABI");
 enum trace_switch_kind {
 	TRACE_SWITCH = 1, /* `from` leaves the CPU, and `to` gets it */
 	TRACE_WAKE = 2, /* `from` wakes `to` */
-	TRACE_SOFTIRQ = 3, /* softirqs ran for took_ns until now, while `from` had the CPU */
+	TRACE_SOFTIRQ = 3, /* a softirq ran for took_ns until now, while `from` had the CPU */
 };
 
 enum trace_switch_flags {
 	TRACE_RUNNABLE = 1 << 0, /* SWITCH: `from` would have run on */
 	TRACE_THROTTLED = 1 << 1, /* SWITCH: the cgroup of `from` has used up its CPU time */
+	TRACE_FOREIGN = 1 << 2, /* SOFTIRQ: the device belongs to another network namespace */
 };
 
 /* What happened to a thread that is followed, or on any CPU while such a thread waits for one. */
@@ -163,7 +165,10 @@ struct trace_switch {
 	__u8 from_comm[TRACE_COMM_BYTES];
 	__u8 to_comm[TRACE_COMM_BYTES];
 	__u8 cgroup[TRACE_NAME_BYTES]; /* TRACE_THROTTLED: its name */
+	__u8 device[TRACE_COMM_BYTES]; /* SOFTIRQ: at least three in four packets came from here; empty: none did */
+	__u32 vector; /* SOFTIRQ: its number, in the order of /proc/softirqs */
+	__u32 _pad;
 };
-_Static_assert(sizeof(struct trace_switch) == 112, "trace_switch is ABI");
+_Static_assert(sizeof(struct trace_switch) == 136, "trace_switch is ABI");
 
 #endif

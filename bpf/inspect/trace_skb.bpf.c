@@ -3,6 +3,7 @@
  * Stages of packets that have an skb: the slow path, the tc engine, and local TCP. Each tracepoint has a program of its
  * own, which the loader leaves out if the kernel lacks the tracepoint (crates/shunt-inspect/src/trace/programs.rs).
  */
+#include "inspect/arrivals.h"
 #include "inspect/headers.h"
 #include "inspect/sockets.h"
 #include "inspect/threads.h"
@@ -102,8 +103,10 @@ int trace_receive_list(__u64 *ctx)
 SEC("tp_btf/netif_receive_skb")
 int trace_receive(__u64 *ctx)
 {
-	struct trace_record *record = record_of((void *)ctx[0]);
+	const struct sk_buff___shunt *skb = (void *)ctx[0];
+	struct trace_record *record = record_of(skb);
 
+	count_arrival(skb->dev);
 	if (record && !(record->flags & TRACE_LEFT)) {
 		stamp(record, TRACE_RECEIVE);
 		follow_receiver();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * What threads do that read or send traced packets: when they get a CPU, when they leave it and why, and who wakes
- * them. While one of them waits for a CPU, all switches are recorded, so that the reader knows who had it.
+ * them. While one of them waits for a CPU, all switches are recorded, so that the reader knows who had it. Long
+ * softirqs are recorded always: packets wait for them, too.
  */
+#include "inspect/arrivals.h"
 #include "inspect/threads.h"
 #include <bpf/bpf_core_read.h>
 
@@ -192,17 +194,23 @@ int trace_softirq_first(void)
 	__u32 zero = 0;
 	__u64 *began_ns = bpf_map_lookup_elem(&trace_softirq_ns, &zero);
 
+	struct trace_arrivals *came = arrivals();
+
 	if (began_ns)
 		*began_ns = bpf_ktime_get_ns();
+	if (came)
+		__builtin_memset(came, 0, sizeof(*came));
 	return 0;
 }
 
-/* Short softirqs are everywhere, and none of them is why a packet is late. */
+/* Short softirqs are everywhere, and none of them is why a packet is late. softirq_exit(vector) */
 SEC("tp_btf/softirq_exit")
-int trace_softirq_last(void)
+int trace_softirq_last(__u64 *ctx)
 {
 	const struct task_struct___thread *from = (void *)bpf_get_current_task_btf();
-	__u32 zero = 0, *all = waiting(), thread = from->pid;
+	const struct trace_arrivals *came = arrivals();
+	const struct net_device___shunt *dev;
+	__u32 zero = 0;
 	__u64 *began_ns = bpf_map_lookup_elem(&trace_softirq_ns, &zero), took_ns;
 	struct trace_switch *event;
 
@@ -212,13 +220,18 @@ int trace_softirq_last(void)
 	*began_ns = 0;
 	if (took_ns < TRACE_SOFTIRQ_LONG_NS)
 		return 0;
-	if (!bpf_map_lookup_elem(&trace_threads, &thread) && (!all || !*all))
-		return 0;
 	event = new_switch(TRACE_SOFTIRQ, from, from);
 	if (!event)
 		return 0;
 	event->took_ns = took_ns;
 	event->call = -1;
+	event->vector = ctx[0];
+	dev = came ? busiest_device(came) : NULL;
+	if (dev) {
+		bpf_probe_read_kernel_str(event->device, sizeof(event->device), &dev->name);
+		if (BPF_CORE_READ(dev, nd_net.net, ns.inum) != plan.netns)
+			event->flags = TRACE_FOREIGN;
+	}
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	return 0;
 }

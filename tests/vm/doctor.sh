@@ -8,9 +8,10 @@
 #         sh $PWD/tests/vm/doctor.sh e1000e
 #
 # The argument is the driver's module. A line has the fault, a tab, the rule that must find it, a tab, and the rules
-# that were found, in the doctor's order.
+# that were found, in the doctor's order. With `record` as the second argument, a line of JSON follows each fault: what
+# the doctor saw. Those of both drivers are crates/shunt-inspect/src/doctor/tests/guests.jsonl.
 set -eu
-module=$1
+module=$1 record=${2:-}
 modprobe -a "$module" nf_conntrack nf_conntrack_netlink veth
 
 # The device with this MAC.
@@ -79,7 +80,7 @@ send() { # streams, rate of each
 	traffic=$!
 }
 found() {
-	shunt doctor "$port" --load --time 1s --json 2>/tmp/doctor | grep -o '"rule": *"[^"]*"' | cut -d'"' -f4 |
+	shunt doctor "$port" --load --time 1s --record /tmp/record --json 2>/tmp/doctor | grep -o '"rule": *"[^"]*"' | cut -d'"' -f4 |
 		tr '\n' ' '
 }
 
@@ -91,6 +92,9 @@ fault() { # name, rule, how to put it there, how to take it away
 	fi
 	rules=$(found) || true
 	printf '%s\t%s\t%s\n' "$1" "$2" "$rules"
+	if [ "$record" = record ]; then
+		printf '{"guest": "%s", "fault": "%s", "rule": "%s", "systems": %s}\n' "$module" "$1" "$2" "$(tr -s ' \n' ' ' </tmp/record)"
+	fi
 	all=$((all + 1))
 	if [ "${rules%% *}" = "$2" ]; then right=$((right + 1)); fi
 	eval "$4" >/dev/null 2>&1 || true
@@ -119,6 +123,9 @@ fi
 printf 'no fault\t-\t%s\n' "$(found)"
 if [ "$cpus" -gt 1 ]; then
 	fault 'all queues on CPU 1' queues-share-cpu 'to_cpus 1' 'to_cpus all in turn'
+fi
+if [ "$cpus" -gt 1 ]; then
+	fault 'one flow' uneven-queues 'send 1 16M && sleep 1' 'send 8 2M && sleep 1'
 fi
 fault 'GRO on' gro-on-router "ethtool -K $port gro on" "ethtool -K $port gro off"
 fault 'LRO on' lro-on-router "ethtool -K $port lro on" "ethtool -K $port lro off"

@@ -9,10 +9,12 @@ mod bisect;
 mod calls;
 mod cost;
 mod diagnosis;
+mod firewall;
 mod functions;
 mod machine;
 mod packet;
 mod programs;
+mod softirqs;
 mod summary;
 mod threads;
 mod tracepoints;
@@ -20,17 +22,20 @@ mod tracepoints;
 pub use bisect::{Bisection, Round};
 pub use cost::Cost;
 pub use diagnosis::{Cause, Culprit, Diagnosis, Loss};
+pub use firewall::ChainPart;
 pub use packet::{End, Ends, Packet, PacketPath, StageName, Step, Thread, Verdict};
+pub use softirqs::SoftirqWork;
 pub use summary::{Path, StageTimes, Times};
 
 use diagnosis::Evidence;
+use firewall::Firewall;
 use nix::net::if_::if_nameindex;
 use packet::Context;
 use programs::{ProgramError, Programs};
 use serde::{Deserialize, Serialize};
 use shunt_api::{Network, Proto, Selection};
 use shunt_bpf::attach;
-use shunt_lab::Conditions;
+use shunt_lab::{Conditions, counters::Snapshot};
 use std::{
     collections::BTreeMap,
     io,
@@ -188,6 +193,7 @@ pub fn run(request: &Request, stop: &AtomicBool, started: impl FnOnce()) -> Resu
     let mut started = Some(started);
     let mut lost = Lost::default();
     let mut packets = Vec::new();
+    let (queues, conntrack) = (Snapshot::read(&[]), firewall::dropped_by_conntrack());
     let begun = || started.take().into_iter().for_each(|started| started());
     let mut watched = collect(&mut programs, &ports, &rhythm, request.time, stop, begun, |packet| {
         if packets.len() < PACKETS_MAX {
@@ -206,7 +212,8 @@ pub fn run(request: &Request, stop: &AtomicBool, started: impl FnOnce()) -> Resu
 
     packets.sort_by_key(|packet| packet.began_ns);
     let name = |index: u32| devices.get(&index).cloned().unwrap_or_else(|| format!("device {index}"));
-    let Summary { paths, rows, diagnosis } = summarise(request, &packets, switches, &name);
+    let machine = Machine { switches, queues: machine::full_queues(queues), conntrack };
+    let Summary { paths, rows, diagnosis } = summarise(request, &packets, machine, &name);
     let (bisection, bisection_failed) = match (request.bisect, stop.load(Ordering::Relaxed)) {
         (true, false) => match bisect::run(plan, &ports, &paths, &packets, name, stop) {
             Ok(found) => (Some(found), None),
@@ -243,10 +250,20 @@ struct Summary {
     diagnosis: Diagnosis,
 }
 
+/// What happened around the packets.
+struct Machine {
+    /// What threads did.
+    switches: Vec<abi::TraceSwitch>,
+    /// Packets that were dropped because the queue of a CPU was full, by CPU.
+    queues: BTreeMap<u32, u64>,
+    /// Packets that conntrack had dropped when the trace began; None if it has no counters.
+    conntrack: Option<u64>,
+}
+
 fn summarise(
     request: &Request,
     packets: &[Packet],
-    switches: Vec<abi::TraceSwitch>,
+    machine: Machine,
     name: &impl Fn(u32) -> String,
 ) -> Summary {
     let mut paths = summary::paths(packets, name);
@@ -258,13 +275,18 @@ fn summarise(
         _ => (Vec::new(), packets.iter().collect()),
     };
     paths.extend(summary::paths(&answered, name));
+    let reasons = machine::drop_reasons();
+    let firewall = diagnosis::by_netfilter(packets, &reasons).then(|| Firewall::read(machine.conntrack));
+    let full_queue = machine.queues.first_key_value().filter(|_| machine.queues.len() == 1);
     let diagnosis = diagnosis::diagnose(
         &Evidence {
             single: &single,
             answered: &answered,
             round_trips: &round_trips,
-            threads: &Threads::new(switches, &diagnosis::followed(packets)),
-            reasons: &machine::drop_reasons(),
+            threads: &Threads::new(machine.switches, &diagnosis::followed(packets)),
+            reasons: &reasons,
+            full_queue: full_queue.map(|(cpu, _)| *cpu),
+            firewall: firewall.flatten().as_ref(),
         },
         name,
     );

@@ -6,8 +6,9 @@ mod losses;
 
 pub use culprit::{Cause, Culprit};
 pub use losses::Loss;
+pub(super) use losses::by_netfilter;
 
-use super::{packet::Packet, threads::Threads};
+use super::{firewall::Firewall, packet::Packet, threads::Threads};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -43,13 +44,17 @@ pub(super) struct Evidence<'a> {
     pub(super) threads: &'a Threads,
     /// Names of the kernel's reasons for a drop.
     pub(super) reasons: &'a BTreeMap<u32, String>,
+    /// The only CPU whose queue of packets was full; None if none was, or several were.
+    pub(super) full_queue: Option<u32>,
+    /// The rules of netfilter; None if they could not be read, or changed nothing that was seen.
+    pub(super) firewall: Option<&'a Firewall>,
 }
 
 /// Names the likely cause of delays or losses, if the packets show one.
 pub(super) fn diagnose(evidence: &Evidence<'_>, name: &impl Fn(u32) -> String) -> Diagnosis {
     // A joined packet is two.
     let joined = 2 * evidence.answered.len();
-    let losses = losses::losses(evidence.single, joined, evidence.reasons, name);
+    let losses = losses::losses(evidence, joined, name);
     let local = evidence.single.iter().copied().chain(evidence.answered);
     let mut delays = blame::delays(local, evidence.threads, name);
     // The end with the higher port is the client; what a server awaits is the next request.

@@ -1,22 +1,39 @@
-//! What this machine says about itself: its reasons for drops, the XDP programs of its ports, the network namespace.
+//! What this machine says about itself: its reasons for drops, drops by full queues of CPUs, the XDP programs of its
+//! ports, the network namespace.
 #![allow(unsafe_code, reason = "asks the kernel which programs a port has")]
 
 use libbpf_rs::{
     btf::{Btf, types::Enum},
     query::{ProgInfoIter, ProgInfoQueryOptions},
 };
+use shunt_lab::counters::{Snapshot, changes};
 use std::{collections::BTreeMap, fs, io, os::unix::fs::MetadataExt};
 
-/// The names of the kernel's reasons for a drop, by number.
+/// The names of the kernel's reasons for a drop, by number. Linux 7 lists those of qdiscs apart.
 pub(super) fn drop_reasons() -> BTreeMap<u32, String> {
     let Ok(kernel) = Btf::from_vmlinux() else { return BTreeMap::new() };
-    let Some(reasons) = kernel.type_by_name::<Enum<'_>>("skb_drop_reason") else { return BTreeMap::new() };
-    let named = reasons.iter().filter_map(|reason| {
-        let name = reason.name?.to_str()?;
-        let short = name.strip_prefix("SKB_DROP_REASON_").unwrap_or(name);
-        Some((u32::try_from(reason.value).ok()?, short.to_owned()))
-    });
-    named.collect()
+    let mut all = BTreeMap::new();
+    for list in ["qdisc_drop_reason", "skb_drop_reason"] {
+        let Some(reasons) = kernel.type_by_name::<Enum<'_>>(list) else { continue };
+        all.extend(reasons.iter().filter_map(|reason| {
+            let name = reason.name?.to_str()?;
+            let short = name.strip_prefix("SKB_DROP_REASON_").unwrap_or(name);
+            Some((u32::try_from(reason.value).ok()?, short.to_owned()))
+        }));
+    }
+    all
+}
+
+/// Whether the calling thread's network namespace has tables of iptables, by the list of their names.
+pub(super) fn has_legacy_tables(names: &str) -> bool {
+    fs::read_to_string(format!("/proc/thread-self/net/{names}")).is_ok_and(|text| !text.is_empty())
+}
+
+/// Packets that were dropped since a snapshot because the queue of a CPU was full, by CPU.
+pub(super) fn full_queues(since: Snapshot) -> BTreeMap<u32, u64> {
+    let all = changes(&[since, Snapshot::read(&[])]);
+    let dropped = all.iter().flatten().filter(|change| change.counter == "dropped");
+    dropped.filter_map(|one| Some((one.device.strip_prefix("cpu")?.parse().ok()?, one.rise))).collect()
 }
 
 /// The native XDP programs of these ports: id and name.

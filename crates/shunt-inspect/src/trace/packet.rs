@@ -99,6 +99,8 @@ pub enum Verdict {
     Conntrack,
     /// A rule: the table and the chain of nftables.
     Chain(String),
+    /// A rule in this table of iptables.
+    Table(String),
 }
 
 /// Addresses and ports of a packet.
@@ -223,6 +225,7 @@ impl Packet {
                 TRACE_BY_CHAIN => {
                     Some(Verdict::Chain(format!("{} {}", text(&record.table), text(&record.chain))))
                 }
+                TRACE_BY_TABLE => Some(Verdict::Table(text(&record.table))),
                 _ => None,
             },
             drop_reason: (record.end == TRACE_DROPPED && record.reason != 0).then_some(record.reason),

@@ -5,7 +5,7 @@
 
 use super::{
     abi::{self, TRACE_COOKIE_NUMBER_BITS},
-    machine::xdp_programs,
+    machine::{self, xdp_programs},
     tracepoints::{
         SKB_TRACEPOINTS, THREAD_STAGE, THREAD_TRACEPOINTS, Tracepoint, XDP_TRACEPOINTS, absent, exists,
     },
@@ -32,8 +32,18 @@ const THREAD: ObjectFile = object!("trace_thread");
 const VERDICT: ObjectFile = object!("trace_verdict");
 
 /// Maps that all objects share; the others are private to one object.
-const SHARED: [&str; 9] =
-    [KEYS, RECORDS, "trace_ring", "trace_losses", "trace_frames", GATE, THREADS, WAITING, SWITCHES];
+const SHARED: [&str; 10] = [
+    KEYS,
+    RECORDS,
+    "trace_ring",
+    "trace_losses",
+    "trace_frames",
+    "trace_arrivals",
+    GATE,
+    THREADS,
+    WAITING,
+    SWITCHES,
+];
 /// The sections with what programs are told.
 const PLAN: &str = ".rodata";
 const PROBES: &str = ".rodata.probes";
@@ -45,8 +55,14 @@ const THREADS: &str = "trace_threads";
 const WAITING: &str = "trace_waiting";
 const SWITCHES: &str = "trace_switches";
 /// The programs of netfilter's functions, and what is missing without them.
-const VERDICTS: [(&str, &str); 2] =
-    [("trace_chain", "the chain that drops"), ("trace_conntrack", "drops by conntrack")];
+const VERDICTS: [(&[&str], &str); 4] = [
+    (&["trace_chain_first", "trace_chain_last"], "the chain that drops"),
+    (&["trace_conntrack"], "drops by conntrack"),
+    (&["trace_table4"], LEGACY4),
+    (&["trace_table6"], LEGACY6),
+];
+const LEGACY4: &str = "drops by iptables";
+const LEGACY6: &str = "drops by ip6tables";
 /// The programs that see what XDP programs do, from outside.
 const XDP_ENDS: [&str; 2] = ["trace_xdp_entry", "trace_xdp_exit"];
 
@@ -150,11 +166,15 @@ impl Programs {
             }
         }
 
-        follow_threads(&mut maps, &mut objects, &mut points, &mut missing);
-        for (program, stage) in VERDICTS {
-            match follow_verdict(&mut maps, program) {
+        follow_threads(plan.bytes(), &mut maps, &mut objects, &mut points, &mut missing);
+        for (programs, stage) in VERDICTS {
+            let is_absent = |wanted, names| stage == wanted && !machine::has_legacy_tables(names);
+            if is_absent(LEGACY4, "ip_tables_names") || is_absent(LEGACY6, "ip6_tables_names") {
+                continue;
+            }
+            match follow_verdict(&mut maps, programs) {
                 Ok(object) => {
-                    points.push(Point::Function(objects.len(), program));
+                    points.extend(programs.iter().map(|program| Point::Function(objects.len(), program)));
                     objects.push(object);
                 }
                 Err(error) => drop(missing.insert(stage.to_owned(), error.to_string())),
@@ -179,7 +199,7 @@ impl Programs {
                 }
                 (Err(error), Point::Trace(..)) => return Err(error),
                 (Err(error), Point::Function(_, program)) => {
-                    let stage = VERDICTS.into_iter().find(|(name, _)| name == program);
+                    let stage = VERDICTS.into_iter().find(|(names, _)| names.contains(program));
                     self.missing.extend(stage.map(|(_, stage)| (stage.to_owned(), error.to_string())));
                 }
             }
@@ -305,12 +325,13 @@ impl Programs {
 
 /// Loads the programs that follow threads; without them, everything else is seen.
 fn follow_threads(
+    constants: &[u8],
     maps: &mut BTreeMap<String, MapHandle>,
     objects: &mut Vec<Object>,
     points: &mut Vec<Point>,
     missing: &mut Missing,
 ) {
-    match load(THREAD, (PLAN, &[]), maps, absent(&THREAD_TRACEPOINTS), |_| Ok(())) {
+    match load(THREAD, (PLAN, constants), maps, absent(&THREAD_TRACEPOINTS), |_| Ok(())) {
         Ok(object) => {
             trace(objects.len(), &THREAD_TRACEPOINTS, points, missing);
             objects.push(object);
@@ -321,9 +342,10 @@ fn follow_threads(
     }
 }
 
-/// Loads the program of one of netfilter's functions.
-fn follow_verdict(maps: &mut BTreeMap<String, MapHandle>, wanted: &str) -> Result<Object, ProgramError> {
-    let others = VERDICTS.iter().map(|(program, _)| *program).filter(|program| *program != wanted);
+/// Loads the programs of one of netfilter's functions.
+fn follow_verdict(maps: &mut BTreeMap<String, MapHandle>, wanted: &[&str]) -> Result<Object, ProgramError> {
+    let all = VERDICTS.iter().flat_map(|(programs, _)| *programs).copied();
+    let others = all.filter(|program| !wanted.contains(program));
     load(VERDICT, (PLAN, &[]), maps, others.collect(), |_| Ok(()))
 }
 

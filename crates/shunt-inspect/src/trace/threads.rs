@@ -1,6 +1,11 @@
 //! What threads did while packets waited for them, from switches of CPUs between threads.
 
-use super::{abi::*, calls, packet::Thread};
+use super::{
+    abi::*,
+    calls,
+    packet::Thread,
+    softirqs::{SoftirqWork, Softirqs, during, most},
+};
 use std::collections::BTreeMap;
 
 /// What a thread did for a part of a time.
@@ -9,7 +14,11 @@ pub(super) enum Doing {
     /// The thread ran on a CPU.
     Running,
     /// Softirqs had the CPU on which it ran, or for which it waited.
-    Softirq { cpu: u32 },
+    Softirq {
+        cpu: u32,
+        /// None if they were too short to be recorded.
+        work: Option<SoftirqWork>,
+    },
     /// It waited for a CPU that another thread had; None if the CPU was idle, or whose it was is unknown.
     Waiting { holder: Option<Thread> },
     /// It waited because its cgroup had used up its CPU time.
@@ -61,7 +70,7 @@ struct Turn {
 pub(super) struct Threads {
     of_thread: BTreeMap<u32, Vec<Interval>>,
     on_cpu: BTreeMap<u32, Vec<Turn>>,
-    softirqs: BTreeMap<u32, Vec<(u64, u64)>>,
+    softirqs: Softirqs,
 }
 
 /// Since when a thread is in its present state, and that state with its CPU; None if no event told it yet.
@@ -128,9 +137,7 @@ impl Threads {
                 };
                 self.add(event.to, from_ns, now, State::Sleeping { call }, None, Some(waker));
             }
-            TRACE_SOFTIRQ => {
-                self.softirqs.entry(event.cpu).or_default().push((now.saturating_sub(event.took_ns), now));
-            }
+            TRACE_SOFTIRQ => self.softirqs.add(event),
             _ => {}
         }
     }
@@ -199,7 +206,9 @@ impl Threads {
         for turn in &turns[first..] {
             let until = turn.at_ns.min(to_ns);
             let doing = match (turn.id, wait.cpu) {
-                (_, Some(cpu)) if turn.name.to_string().starts_with("ksoftirqd/") => Doing::Softirq { cpu },
+                (_, Some(cpu)) if turn.name.to_string().starts_with("ksoftirqd/") => {
+                    Doing::Softirq { cpu, work: None }
+                }
                 (0, _) => Doing::Waiting { holder: None },
                 _ => Doing::Waiting { holder: Some(turn.name) },
             };
@@ -221,26 +230,31 @@ impl Threads {
         to_ns: u64,
         parts: &mut BTreeMap<Doing, u64>,
     ) {
-        let softirqs = cpu.and_then(|cpu| self.softirqs.get(&cpu)).map_or(&[][..], Vec::as_slice);
-        let stolen: u64 = during(softirqs, |one| *one, from_ns, to_ns)
-            .iter()
-            .map(|(began, ended)| (*ended.min(&to_ns)).saturating_sub(*began.max(&from_ns)))
-            .sum::<u64>()
-            .min(to_ns - from_ns);
-        if let (Some(cpu), true) = (cpu, stolen > 0) {
-            *parts.entry(Doing::Softirq { cpu }).or_default() += stolen;
+        let mut left = to_ns - from_ns;
+        if let Some(cpu) = cpu {
+            for (work, ns) in self.softirqs.between(cpu, from_ns, to_ns) {
+                let ns = ns.min(left);
+                left -= ns;
+                *parts.entry(Doing::Softirq { cpu, work: Some(work.clone()) }).or_default() += ns;
+            }
         }
-        if to_ns - from_ns > stolen {
-            *parts.entry(doing).or_default() += to_ns - from_ns - stolen;
+        if left > 0 {
+            *parts.entry(doing).or_default() += left;
         }
     }
-}
 
-/// Those of these times that overlap this one. They are in order, and do not overlap each other.
-fn during<T>(all: &[T], ends: impl Fn(&T) -> (u64, u64), from_ns: u64, to_ns: u64) -> &[T] {
-    let first = all.partition_point(|one| ends(one).1 <= from_ns);
-    let later = &all[first..];
-    &later[..later.partition_point(|one| ends(one).0 < to_ns)]
+    /// What softirqs of a CPU did while a packet waited for them; the parts add up to this time.
+    pub(super) fn of_softirqs(&self, cpu: u32, from_ns: u64, to_ns: u64) -> Vec<(Doing, u64)> {
+        let mut parts = BTreeMap::new();
+        self.split(Doing::Softirq { cpu, work: None }, Some(cpu), from_ns, to_ns, &mut parts);
+        parts.into_iter().collect()
+    }
+
+    /// What took at least half of the time of a CPU's long softirqs.
+    pub(super) fn busiest(&self, cpu: u32) -> Option<SoftirqWork> {
+        let all = self.softirqs.between(cpu, 0, u64::MAX);
+        most(all.into_iter().map(|(work, ns)| (Some(work.clone()), ns)))
+    }
 }
 
 /// The state of a thread that has left its CPU.
@@ -254,108 +268,4 @@ fn left_as(event: &TraceSwitch) -> State {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-
-    pub(crate) const SERVER: u32 = 10;
-
-    pub(crate) fn name(text: &str) -> Thread {
-        let mut name = [0; 16];
-        name[..text.len()].copy_from_slice(text.as_bytes());
-        Thread(name)
-    }
-
-    fn event(at_ns: u64, kind: u32, from: (u32, &str), to: (u32, &str)) -> TraceSwitch {
-        TraceSwitch {
-            at_ns,
-            kind,
-            from: from.0,
-            to: to.0,
-            from_process: from.0 / 10,
-            to_process: to.0 / 10,
-            call: -1,
-            cpu: 1,
-            from_comm: name(from.1).0,
-            to_comm: name(to.1).0,
-            ..TraceSwitch::default()
-        }
-    }
-
-    pub(crate) fn switch(at_ns: u64, from: (u32, &str), to: (u32, &str)) -> TraceSwitch {
-        TraceSwitch { flags: TRACE_RUNNABLE, ..event(at_ns, TRACE_SWITCH, from, to) }
-    }
-
-    pub(crate) fn sleep(at_ns: u64, from: (u32, &str), call: i64) -> TraceSwitch {
-        TraceSwitch { call: call as i32, ..event(at_ns, TRACE_SWITCH, from, (0, "swapper/1")) }
-    }
-
-    pub(crate) fn wake(at_ns: u64, from: (u32, &str), call: i64, to: (u32, &str)) -> TraceSwitch {
-        TraceSwitch { call: call as i32, ..event(at_ns, TRACE_WAKE, from, to) }
-    }
-
-    pub(crate) fn softirq(at_ns: u64, took_ns: u64) -> TraceSwitch {
-        TraceSwitch { took_ns, ..event(at_ns, TRACE_SOFTIRQ, (0, "swapper/1"), (0, "swapper/1")) }
-    }
-
-    fn threads(events: Vec<TraceSwitch>) -> Threads {
-        Threads::new(events, &BTreeMap::from([(SERVER, 0)]))
-    }
-
-    #[test]
-    fn only_what_overlaps_a_time_belongs_to_it() {
-        let all: Vec<(u64, u64)> = (0..100).map(|n| (n * 10, n * 10 + 5)).collect();
-        let of = |from, to| during(&all, |one| *one, from, to).to_vec();
-        assert_eq!(of(20, 25), [(20, 25)]);
-        assert_eq!(of(24, 31), [(20, 25), (30, 35)]);
-        assert_eq!(of(25, 30), []);
-        assert_eq!((of(0, u64::MAX).len(), of(5000, 6000).len()), (100, 0));
-    }
-
-    #[test]
-    fn the_time_of_a_wait_belongs_to_those_who_had_the_cpu() {
-        let server = (SERVER, "server");
-        let all = threads(vec![
-            sleep(100, server, 0),
-            wake(1000, (3, "swapper/0"), -1, server),
-            switch(1400, (20, "hog"), (30, "cron")),
-            switch(1500, (30, "cron"), (20, "hog")),
-            switch(2000, (20, "hog"), server),
-        ]);
-        let waited = all.between(SERVER, 1000, 2500);
-        let expected = [
-            (Doing::Running, 500),
-            (Doing::Waiting { holder: Some(name("cron")) }, 100),
-            (Doing::Waiting { holder: Some(name("hog")) }, 900),
-        ];
-        assert_eq!(waited, expected);
-        let slept = all.between(SERVER, 0, 1000);
-        assert_eq!(slept[0], (Doing::Running, 100));
-        assert!(matches!(slept[1], (Doing::Sleeping { call: 0, waker: Some(Waker { id: 3, .. }) }, 900)));
-    }
-
-    #[test]
-    fn softirqs_take_their_time_from_who_had_the_cpu() {
-        let server = (SERVER, "server");
-        let all = threads(vec![switch(100, (5, "ksoftirqd/1"), server), softirq(700, 300)]);
-        let expected = [(Doing::Running, 600), (Doing::Softirq { cpu: 1 }, 400)];
-        assert_eq!(all.between(SERVER, 0, 1000), expected);
-    }
-
-    #[test]
-    fn a_throttled_thread_waits_for_its_cgroup_and_not_for_the_cpu() {
-        let server = (SERVER, "server");
-        let mut throttled = switch(100, server, (20, "hog"));
-        throttled.flags |= TRACE_THROTTLED;
-        throttled.cgroup[..4].copy_from_slice(b"slow");
-        let all = threads(vec![throttled, switch(900, (20, "hog"), server)]);
-        let expected = [(Doing::Running, 200), (Doing::Throttled { cgroup: "slow".to_owned() }, 800)];
-        assert_eq!(all.between(SERVER, 0, 1000), expected);
-    }
-
-    #[test]
-    fn the_time_before_a_thread_was_followed_is_unknown() {
-        let all = Threads::new(Vec::new(), &BTreeMap::from([(SERVER, 400)]));
-        assert_eq!(all.between(SERVER, 0, 1000), [(Doing::Running, 600), (Doing::Unknown, 400)]);
-        assert_eq!(all.between(99, 0, 1000), [(Doing::Unknown, 1000)]);
-    }
-}
+pub(super) mod tests;

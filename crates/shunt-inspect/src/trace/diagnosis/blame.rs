@@ -4,6 +4,7 @@ use super::culprit::{Cause, Culprit};
 use crate::trace::{
     calls,
     packet::{Packet, PacketPath, Step, Thread},
+    softirqs::{SoftirqWork, most},
     threads::{Doing, Threads},
 };
 use std::collections::BTreeMap;
@@ -38,7 +39,7 @@ pub(super) fn delays<'p>(
         let share = |ns: u64| ns as f64 / sum.max(1) as f64;
         let unknown = share(blame.get(&None).copied().unwrap_or_default());
         let known = blame.into_iter().filter_map(|(culprit, ns)| Some((culprit?, ns)));
-        let (culprit, ns) = by_waiting_thread(known).into_iter().max_by_key(|(_, ns)| *ns)?;
+        let (culprit, ns) = merged(known).into_iter().max_by_key(|(_, ns)| *ns)?;
         let place = |index: Option<u32>| index.map_or_else(|| "here".to_owned(), name);
         let cause = Cause {
             culprit,
@@ -52,13 +53,16 @@ pub(super) fn delays<'p>(
     all.collect()
 }
 
-/// Waits of one thread for a CPU are one, whoever had it; its name is that of the thread that had it longest.
-fn by_waiting_thread(all: impl Iterator<Item = (Culprit, u64)>) -> Vec<(Culprit, u64)> {
+/// Waits of one thread for a CPU are one, whoever had it; its name is that of the thread that had it longest. Softirqs
+/// of one CPU are one, whatever they did.
+fn merged(all: impl Iterator<Item = (Culprit, u64)>) -> Vec<(Culprit, u64)> {
     let mut waits: BTreeMap<String, Vec<(Option<String>, u64)>> = BTreeMap::new();
+    let mut softirqs: BTreeMap<Option<u32>, Vec<(Option<SoftirqWork>, u64)>> = BTreeMap::new();
     let mut merged = Vec::new();
     for (culprit, ns) in all {
         match culprit {
             Culprit::Cpu { thread, holder } => waits.entry(thread).or_default().push((holder, ns)),
+            Culprit::Softirq { cpu, work } => softirqs.entry(cpu).or_default().push((work, ns)),
             other => merged.push((other, ns)),
         }
     }
@@ -66,6 +70,10 @@ fn by_waiting_thread(all: impl Iterator<Item = (Culprit, u64)>) -> Vec<(Culprit,
         let sum = holders.iter().map(|(_, ns)| ns).sum();
         let holder = holders.into_iter().max_by_key(|(_, ns)| *ns).and_then(|(holder, _)| holder);
         (Culprit::Cpu { thread, holder }, sum)
+    }));
+    merged.extend(softirqs.into_iter().map(|(cpu, times)| {
+        let sum = times.iter().map(|(_, ns)| ns).sum();
+        (Culprit::Softirq { cpu, work: most(times) }, sum)
     }));
     merged
 }
@@ -80,7 +88,12 @@ fn of_packet(packet: &Packet, threads: &Threads, name: &impl Fn(u32) -> String, 
             "completion" => {}
             "away" => add(Culprit::Outside { device: packet.in_ifindex.map(name).unwrap_or_default() }),
             "qdisc" => add(Culprit::Qdisc { qdisc: packet.qdisc.clone(), device: device() }),
-            "gro" if !is_receiver(step.thread) => add(Culprit::Softirq { cpu: Some(step.cpu.into()) }),
+            "gro" if !is_receiver(step.thread) => {
+                for (doing, ns) in threads.of_softirqs(step.cpu.into(), from, to) {
+                    let culprit = culprit(doing, step.thread.to_string(), Running::Softirq(step.cpu));
+                    *blame.entry(culprit).or_default() += ns;
+                }
+            }
             "gro" => of_thread(threads, step, (from, to), Running::Softirq(step.cpu), blame),
             "read" => of_thread(threads, step, (from, to), Running::Program, blame),
             "copy" => of_thread(threads, step, (from, to), Running::Copy, blame),
@@ -128,13 +141,13 @@ fn of_thread(threads: &Threads, step: &Step, (from, to): (u64, u64), runs: Runni
 fn culprit(doing: Doing, thread: String, runs: Running) -> Option<Culprit> {
     let has_cpu = matches!(doing, Doing::Running | Doing::Sleeping { .. } | Doing::Unknown);
     if let (Running::Softirq(cpu), true) = (runs, has_cpu) {
-        return Some(Culprit::Softirq { cpu: Some(cpu.into()) });
+        return Some(Culprit::Softirq { cpu: Some(cpu.into()), work: None });
     }
     Some(match doing {
         Doing::Unknown => return None,
         Doing::Running | Doing::Sleeping { .. } if runs == Running::Copy => Culprit::Copy { thread },
         Doing::Running => Culprit::Program { thread },
-        Doing::Softirq { cpu } => Culprit::Softirq { cpu: Some(cpu) },
+        Doing::Softirq { cpu, work } => Culprit::Softirq { cpu: Some(cpu), work },
         Doing::Waiting { holder } => Culprit::Cpu { thread, holder: holder.map(|holder| holder.to_string()) },
         Doing::Throttled { cgroup } => Culprit::Throttled { thread, cgroup },
         Doing::Sleeping { call, waker } => {

@@ -1,5 +1,6 @@
 //! What makes packets slow, or loses them.
 
+use crate::trace::{firewall::ChainPart, softirqs::SoftirqWork};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -65,6 +66,9 @@ pub enum Culprit {
     Softirq {
         /// The number of the CPU; None if it is unknown.
         cpu: Option<u32>,
+        /// What took at least half of their time; None if nothing did, or if it was not seen.
+        #[serde(default)]
+        work: Option<SoftirqWork>,
     },
     /// Connection tracking refuses packets.
     Conntrack,
@@ -74,6 +78,16 @@ pub enum Culprit {
         hook: String,
         /// The table and the chain of nftables; None if the kernel does not show it.
         chain: Option<String>,
+        /// What drops in the chain; None if more than one rule could have dropped the packets.
+        #[serde(default)]
+        part: Option<ChainPart>,
+    },
+    /// A table of iptables drops packets.
+    Table {
+        /// The hook of netfilter.
+        hook: String,
+        /// Its name, such as `filter`.
+        table: String,
     },
     /// The receive buffer of a socket is full.
     SocketBuffer {
@@ -135,15 +149,25 @@ impl fmt::Display for Culprit {
             Self::Program { thread } => {
                 write!(f, "`{thread}` runs on the CPU: it computes, or copies in its own memory")
             }
-            Self::Softirq { cpu: None } => {
-                f.write_str("softirqs keep a CPU busy: its queue of packets is full")
+            Self::Softirq { cpu, work } => {
+                let cpu = cpu.map_or_else(|| "a CPU".to_owned(), |cpu| format!("CPU {cpu}"));
+                write!(f, "softirqs keep {cpu} busy")?;
+                work.as_ref().map_or(Ok(()), |work| write!(f, ": {work}"))
             }
-            Self::Softirq { cpu: Some(cpu) } => write!(f, "softirqs of CPU {cpu}"),
             Self::Conntrack => f.write_str("conntrack refuses packets; conntrack -S counts them"),
-            Self::Rule { hook, chain: Some(chain) } => {
+            Self::Rule { hook, chain: Some(chain), part: None } => {
                 write!(f, "the rules of chain `{chain}` (hook {hook}) drop packets")
             }
-            Self::Rule { hook, chain: None } => write!(f, "netfilter (hook {hook}) drops packets"),
+            Self::Rule { hook, chain: Some(chain), part: Some(ChainPart::Rule(handle)) } => {
+                write!(f, "the rule with handle {handle} of chain `{chain}` (hook {hook}) drops packets")
+            }
+            Self::Rule { hook, chain: Some(chain), part: Some(ChainPart::Policy) } => {
+                write!(f, "the policy of chain `{chain}` (hook {hook}) drops packets")
+            }
+            Self::Rule { hook, chain: None, .. } => write!(f, "netfilter (hook {hook}) drops packets"),
+            Self::Table { hook, table } => {
+                write!(f, "the iptables table `{table}` (hook {hook}) drops packets")
+            }
             Self::SocketBuffer { socket } => {
                 write!(f, "the receive buffer of the socket {socket} is full")
             }

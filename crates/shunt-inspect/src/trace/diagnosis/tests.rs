@@ -6,7 +6,7 @@ use crate::trace::{
         tests::{FORWARD, LOCAL_IN, LOCAL_OUT, SLOW, hooked, record},
     },
     summary,
-    threads::tests::{SERVER, name, sleep, softirq, switch, wake},
+    threads::tests::{SERVER, name, received, sleep, softirq, switch, wake},
 };
 use nix::libc;
 
@@ -51,6 +51,11 @@ fn served(copied: u32, read: u32, answered: u32, queued: u32) -> [Packet; 2] {
 }
 
 fn diagnosed(packets: &[Packet], events: Vec<TraceSwitch>) -> Diagnosis {
+    diagnosed_with(packets, events, None)
+}
+
+/// `full_queue` is the only CPU whose queue was full.
+fn diagnosed_with(packets: &[Packet], events: Vec<TraceSwitch>, full_queue: Option<u32>) -> Diagnosis {
     let (answered, single) = summary::answers(packets);
     let threads = Threads::new(events, &BTreeMap::from([(SERVER, 0)]));
     let reasons = [(6, "SOCKET_RCVBUFF"), (12, "NETFILTER_DROP"), (70, "CPU_BACKLOG")];
@@ -61,6 +66,8 @@ fn diagnosed(packets: &[Packet], events: Vec<TraceSwitch>) -> Diagnosis {
         round_trips: &summary::round_trips(packets, true),
         threads: &threads,
         reasons: &reasons,
+        full_queue,
+        firewall: None,
     };
     diagnose(&evidence, &|index| format!("p{index}"))
 }
@@ -169,11 +176,19 @@ fn a_cgroup_without_cpu_time_is_named() {
 fn softirqs_are_named_whether_packets_or_threads_wait_for_them() {
     let busy = vec![softirq(10 * MS, 9 * MS), softirq(20 * MS, 9 * MS)];
     let running = [vec![switch(1, (0, "swapper/1"), THREAD)], busy].concat();
-    assert_eq!(likely(&served(50, 52, 20_000, 1), running), Culprit::Softirq { cpu: Some(1) });
+    let known = Culprit::Softirq { cpu: Some(1), work: Some(received()) };
+    assert_eq!(likely(&served(50, 52, 20_000, 1), running), known);
     let late =
         [(TRACE_DRIVER, 0), (TRACE_RECEIVE, 20_000_000), (LOCAL_IN, 20_001_000), (TRACE_TCP, 20_002_000)];
     let packet = Packet::from_record(&record(|record| record.out_ifindex = 0, &late), &hooked()).unwrap();
-    assert_eq!(likely(&[packet], Vec::new()), Culprit::Softirq { cpu: Some(0) });
+    let unknown = Culprit::Softirq { cpu: Some(0), work: None };
+    let packets = std::slice::from_ref(&packet);
+    assert_eq!(likely(packets, Vec::new()), unknown);
+    // What a CPU does is told only if it took most of the time.
+    let at = |cpu, took_ns| TraceSwitch { cpu, ..softirq(packet.began_ns + 15 * MS, took_ns) };
+    assert_eq!(likely(packets, vec![at(0, 5 * MS), at(1, 14 * MS)]), unknown);
+    let known = Culprit::Softirq { cpu: Some(0), work: Some(received()) };
+    assert_eq!(likely(packets, vec![at(0, 14 * MS)]), known);
 }
 
 #[test]
@@ -191,8 +206,11 @@ fn drops_are_named_first_if_they_are_many() {
         record.table[..3].copy_from_slice(b"fw4");
         record.chain[..4].copy_from_slice(b"rate");
     };
-    let rule =
-        |chain: Option<&str>| Culprit::Rule { hook: "forward".to_owned(), chain: chain.map(str::to_owned) };
+    let rule = |chain: Option<&str>| Culprit::Rule {
+        hook: "forward".to_owned(),
+        chain: chain.map(str::to_owned),
+        part: None,
+    };
     assert_eq!(likely(&[drop(12, by_chain, FORWARD)], Vec::new()), rule(Some("fw4 rate")));
     assert_eq!(likely(&[drop(12, |_| (), FORWARD)], Vec::new()), rule(None));
     let conntrack = drop(12, |record| record.verdict = TRACE_BY_CONNTRACK, FORWARD);
@@ -201,7 +219,17 @@ fn drops_are_named_first_if_they_are_many() {
     let full = drop(6, |_| (), LOCAL_IN);
     let socket = Culprit::SocketBuffer { socket: "udp 198.51.100.2:53".to_owned() };
     assert_eq!(likely(std::slice::from_ref(&full), Vec::new()), socket);
-    assert_eq!(likely(&[drop(70, |_| (), TRACE_DRIVER)], Vec::new()), Culprit::Softirq { cpu: None });
+    let by_table = |record: &mut TraceRecord| {
+        record.verdict = TRACE_BY_TABLE;
+        record.table[..6].copy_from_slice(b"filter");
+    };
+    let table = Culprit::Table { hook: "forward".to_owned(), table: "filter".to_owned() };
+    assert_eq!(likely(&[drop(12, by_table, FORWARD)], Vec::new()), table);
+    let queue = drop(70, |_| (), TRACE_DRIVER);
+    assert_eq!(likely(std::slice::from_ref(&queue), Vec::new()), Culprit::Softirq { cpu: None, work: None });
+    let found = diagnosed_with(&[queue], vec![softirq(15 * MS, 9 * MS)], Some(1));
+    let known = Culprit::Softirq { cpu: Some(1), work: Some(received()) };
+    assert_eq!(found.likely.unwrap().culprit, known);
     assert_eq!(likely(&[drop(99, |_| (), 0)], Vec::new()), Culprit::Drop { reason: "reason 99".to_owned() });
     // One lost packet in many is not why the others are slow; it is listed all the same.
     let mut packets: Vec<Packet> = (0..20).flat_map(|_| served(50, 52, 20_000, 1)).collect();
@@ -230,6 +258,8 @@ fn what_another_thread_sends_counts_from_when_it_was_woken() {
         round_trips: &[],
         threads: &threads,
         reasons: &BTreeMap::new(),
+        full_queue: None,
+        firewall: None,
     };
     let found = diagnose(&evidence, &|index| index.to_string()).likely.unwrap();
     assert_eq!(found.culprit, Culprit::Program { thread: "reader".to_owned() });
