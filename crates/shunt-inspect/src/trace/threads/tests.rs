@@ -77,7 +77,8 @@ fn the_time_of_a_wait_belongs_to_those_who_had_the_cpu() {
 fn softirqs_take_their_time_from_who_had_the_cpu() {
     let server = (SERVER, "server");
     let all = threads(vec![switch(100, (5, "ksoftirqd/1"), server), softirq(700, 300)]);
-    let expected = [(Doing::Running, 600), (Doing::Softirq { cpu: 1, work: Some(received()) }, 400)];
+    let softirq = |work| Doing::Softirq { cpu: 1, work };
+    let expected = [(Doing::Running, 600), (softirq(None), 100), (softirq(Some(received())), 300)];
     assert_eq!(all.between(SERVER, 0, 1000), expected);
 }
 
