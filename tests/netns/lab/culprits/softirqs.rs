@@ -14,7 +14,7 @@ use std::{
 const RULES: usize = 100;
 /// Packets of the flood that wait at a time: so few that the interrupt handles them, and not a thread of the kernel,
 /// which other work on this machine might delay.
-const BURST: usize = 40;
+const BURST: usize = 10;
 
 /// A host that is flooded, and the one that floods it.
 struct Flood {
@@ -50,9 +50,9 @@ impl Flood {
         setsockopt(&socket, sockopt::SndBufForce, &(16 << 20)).unwrap();
         hosts.start(scope, "flood", move || {
             pin(0);
-            // The only CPU, or a CPU that is never idle, must have time for the others.
+            // Between bursts it waits; else, or on the only CPU, it would leave the others no time.
             if bursts && last_cpu() > 0 {
-                real_time(1);
+                real_time(2);
             }
             while hosts.go_on() {
                 for _ in 1..BURST {
