@@ -79,9 +79,11 @@ send() { # streams, rate of each
 	ip netns exec lan iperf3 -c 10.0.1.1 -u -P "$1" -b "$2" -l 64 -t 3600 >/dev/null 2>&1 &
 	traffic=$!
 }
+# The rules that find something, except those that do so without a fault: an emulated CPU copies slowly, for example.
+without=
 found() {
 	shunt doctor "$port" --load --time 1s --record /tmp/record --json 2>/tmp/doctor | grep -o '"rule": *"[^"]*"' | cut -d'"' -f4 |
-		tr '\n' ' '
+		grep -vxF "$without" | tr '\n' ' '
 }
 
 right=0 all=0
@@ -120,12 +122,16 @@ if [ "$cpus" -gt 1 ]; then
 	# Until the other CPU has had a part of all interrupts.
 	sleep 5
 fi
-printf 'no fault\t-\t%s\n' "$(found)"
+rules=$(found)
+printf 'no fault\t-\t%s\n' "$rules"
+without=$(printf %s "$rules" | tr ' ' '\n')
 if [ "$cpus" -gt 1 ]; then
 	fault 'all queues on CPU 1' queues-share-cpu 'to_cpus 1' 'to_cpus all in turn'
 fi
 if [ "$cpus" -gt 1 ]; then
-	fault 'one flow' uneven-queues 'send 1 16M && sleep 1' 'send 8 2M && sleep 1'
+	fault 'one flow' uneven-queues \
+		'send 1 16M && sleep 1 && { ethtool -S "$port" | grep -q "rx.*[0-9]_.*packets" || ! echo no counters of queues >&2; }' \
+		'send 8 2M && sleep 1'
 fi
 fault 'GRO on' gro-on-router "ethtool -K $port gro on" "ethtool -K $port gro off"
 fault 'LRO on' lro-on-router "ethtool -K $port lro on" "ethtool -K $port lro off"
@@ -135,10 +141,11 @@ fault 'another MTU' mtu-mismatch "ip link set $other mtu 1400" "ip link set $oth
 fault 'coalescing off' coalescing-off \
 	"defer 0; ethtool -C $port rx-usecs 0; ethtool -c $port | grep -q '^rx-usecs:.*0'" "defer 2; ethtool -C $port rx-usecs 3"
 fault 'a small ring' small-ring "ethtool -G $port rx 80" "ethtool -G $port rx 256"
-fault 'pause off' partner-pauses-alone "ethtool -A $port autoneg off rx off tx off" \
+# Only a partner that negotiates makes these faults; QEMU's e1000e and virtio_net show none.
+partner="ethtool $port | grep -q 'Link partner advertised link modes: *[0-9]'"
+fault 'pause off' partner-pauses-alone "$partner && ethtool -A $port autoneg off rx off tx off" \
 	"ethtool -A $port autoneg on rx on tx on"
-# virtio_net takes any mode, and has no partner.
-fault 'half duplex' duplex-mismatch "[ $module != virtio_net ] && ethtool -s $port speed 100 duplex half autoneg off" "ethtool -s $port autoneg on"
+fault 'half duplex' duplex-mismatch "$partner && ethtool -s $port speed 100 duplex half autoneg off" "ethtool -s $port autoneg on"
 fault 'a short backlog' backlog-full \
 	"echo $cpus >/sys/class/net/$port/queues/rx-0/rps_cpus && sysctl -qw net.core.netdev_max_backlog=1" \
 	"echo 0 >/sys/class/net/$port/queues/rx-0/rps_cpus; sysctl -qw net.core.netdev_max_backlog=1000"

@@ -1,4 +1,5 @@
 mod faults;
+mod guests;
 mod recordings;
 
 use super::*;

@@ -4,10 +4,10 @@
 use super::*;
 use crate::link::{Fec, Sqi};
 
-type Change = fn(&mut System);
+pub(super) type Change = fn(&mut System);
 
 /// Faults, each with the rule that has to find it.
-const FAULTS: &[(&str, Change)] = &[
+pub(super) const FAULTS: &[(&str, Change)] = &[
     ("partner-pauses-alone", |system| {
         system.registers.clear();
         system.link.pause = Some(Pause { autoneg: true, rx: true, tx: false });
@@ -142,7 +142,7 @@ fn of_cpu(system: &mut System, counter: &str, per_second: f64) {
 }
 
 /// A server with a card of 10 Gbit/s, and the hardware that a board lacks.
-fn server() -> System {
+pub(super) fn server() -> System {
     let mut system = healthy();
     system.compatible.clear();
     system.registers.clear();
@@ -173,7 +173,7 @@ fn noisy() -> System {
 }
 
 /// Faults of the fec driver's hardware, which a server does not have.
-const OF_FEC: [&str; 3] = ["no-pause-threshold", "flow-control-off-in-mac", "err005783"];
+pub(super) const OF_FEC: [&str; 3] = ["no-pause-threshold", "flow-control-off-in-mac", "err005783"];
 
 #[test]
 fn each_fault_is_found_and_nothing_else() {
