@@ -9,7 +9,7 @@ use super::{
 };
 use crate::arch::AMD64;
 use anyhow::{Context, ensure};
-use selection::{SHORT, TESTS, XDP_ONLY};
+use selection::{SHORT, TESTS, TestsOfPrograms, XDP_ONLY};
 use serde_json::Value;
 use std::{collections::BTreeMap, env, fmt::Write, fs, io, thread};
 
@@ -79,7 +79,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn try_short(kernel: &Kernel, tests: &[(&str, &[&str])], timeout: u64) -> anyhow::Result<()> {
+fn try_short(kernel: &Kernel, tests: TestsOfPrograms, timeout: u64) -> anyhow::Result<()> {
     let is_set = |name: &str| env::var(name).is_ok_and(|value| value == "1");
     if let Err(why) = require_all(kernel) {
         let may_skip = is_set("SHUNT_SKIP_FETCHED") || !is_set("SHUNT_NO_SKIP");

@@ -9,7 +9,8 @@ use std::{
     thread,
 };
 
-/// A cgroup in which single threads can be limited: of the hierarchy `cpu` of version 1, or a threaded one of version 2.
+/// A cgroup in which single threads can be limited: of the hierarchy `cpu` of version 1, or a threaded one of
+/// version 2.
 struct Cgroup {
     directory: PathBuf,
     threads: &'static str,

@@ -119,10 +119,6 @@ pub(super) const TESTS: [(&str, &[(&str, &str)]); 4] = [
             ("culprit: a server that copies", "culprits::a_server_that_copies_is_named"),
             ("culprit: a lock", "culprits::a_thread_that_has_the_lock_is_named"),
             ("culprit: a cgroup's CPU limit", "culprits::cgroups::a_throttled_cgroup_is_named"),
-            (
-                "culprit: softirqs of a busy CPU",
-                "culprits::softirqs::softirqs_for_which_packets_wait_are_named_with_their_device",
-            ),
             ("culprit: a rule", "culprits::a_chain_that_counts_connections_is_named"),
             (
                 "culprit: a table of iptables",
@@ -140,7 +136,7 @@ pub(super) const XDP_ONLY: [&str; 3] = [
 ];
 /// Tests that `make test` runs, by kernel and test program. The oldest has the strictest verifier. Their kernels have
 /// netem, and show the functions of netfilter, which the kernel of the machine may lack.
-pub(super) const SHORT: [(&str, &[(&str, &[&str])]); 2] = [
+pub(super) const SHORT: [(&str, TestsOfPrograms); 2] = [
     ("6.1", &[("forwarding", &["nat::masqueraded_tcp_is_the_same"]), ("lab", &CULPRITS)]),
     (
         "newest",
@@ -157,9 +153,10 @@ pub(super) const SHORT: [(&str, &[(&str, &[&str])]); 2] = [
         ],
     ),
 ];
-const CULPRITS: [&str; 4] = [
+/// Names of tests by test program.
+pub(super) type TestsOfPrograms = &'static [(&'static str, &'static [&'static str])];
+const CULPRITS: [&str; 3] = [
     "culprits::a_qdisc_that_delays_is_named",
     "culprits::a_qdisc_that_loses_is_named",
     "culprits::a_chain_that_counts_connections_is_named",
-    "culprits::softirqs::softirqs_for_which_packets_wait_are_named_with_their_device",
 ];
