@@ -28,14 +28,16 @@ static __always_inline int shunt_off_has(const struct shunt_off_rule *r, const s
 	__u64 differ = ((e->src_hi ^ r->src_hi) & r->src_mask_hi) | ((e->src_lo ^ r->src_lo) & r->src_mask_lo) |
 		       ((e->dst_hi ^ r->dst_hi) & r->dst_mask_hi) | ((e->dst_lo ^ r->dst_lo) & r->dst_mask_lo);
 
-	return !(differ | ((e->sport_be ^ r->sport_be) & r->sport_mask) | ((e->dport_be ^ r->dport_be) & r->dport_mask));
+	return !(differ | ((e->sport_be ^ r->sport_be) & r->sport_mask) |
+		 ((e->dport_be ^ r->dport_be) & r->dport_mask));
 }
 
 /* Whether one of the rules names the connection of a packet whose headers at egress have been saved. */
 static __always_inline int shunt_off_any(const struct egress *s, __u32 family)
 {
 	const __be16 *old_ports = (const __be16 *)s->c->headers.l4, *new_ports = (const __be16 *)s->scratch->seen.l4;
-	const void *old = shunt_header_addrs(family, &s->c->headers), *new = shunt_header_addrs(family, &s->scratch->seen);
+	const void *old = shunt_header_addrs(family, &s->c->headers),
+		   *new = shunt_header_addrs(family, &s->scratch->seen);
 	__u32 next = family == 4 ? 4 : 16;
 	/* As it arrived, and as the other direction arrives: what left, reversed. */
 	struct shunt_off_ends here = { .sport_be = old_ports[0], .dport_be = old_ports[1] };

@@ -1,5 +1,6 @@
-//! `cargo xtask two-cpus`: how much two CPUs forward, compared with one. Each has a flow of its own; the entries of both
-//! are next to each other in the table. Runs of the XDP program on one frame (`BPF_PROG_TEST_RUN`): no driver, no ring.
+//! `cargo xtask two-cpus`: how much two CPUs forward, compared with one. Each has a flow of its own; the entries of
+//! both are next to each other in the table. Runs of the XDP program on one frame (`BPF_PROG_TEST_RUN`): no driver, no
+//! ring.
 
 use crate::{rig::pinning::pin, rows};
 use anyhow::{Context, ensure};

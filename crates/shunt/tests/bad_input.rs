@@ -1,8 +1,6 @@
 //! A mistake on the command line or in a file is answered in one line, which names the thing and the way out, with an
 //! exit code that is not 0.
 
-#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
-
 mod tree;
 
 use std::{
