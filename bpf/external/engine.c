@@ -164,11 +164,11 @@ static __always_inline void read_id(__u32 family, struct shunt_frame *frame, str
 	w->family = family;
 	w->known = id->family == family;
 	w->hinted = 0;
+	/* Where a driver has no room for an id, the next frame in this memory has none. */
+	id->family = 0;
 	if (w->known) {
 		w->entry = id->entry;
 		w->arrived_ticks = id->arrived_ticks;
-		/* Where a driver has no room for an id, the next frame in this memory has none. */
-		id->family = 0;
 		w->hinted = request_entry(family, w->entry);
 	}
 	if (!w->hinted)

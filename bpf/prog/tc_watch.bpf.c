@@ -414,7 +414,7 @@ static __always_inline void release(const struct egress *s, __u32 family)
 		f->state = SHUNT_FLOW_PENDING;
 }
 
-/* Whether a person has turned the connection off. A global function, since the verifier follows its loop for long. */
+/* Whether a person has turned the connection off. A global function, so that the verifier follows it once. */
 __noinline int shunt_is_off(struct __sk_buff *skb, __u32 family)
 {
 	struct egress s;

@@ -23,6 +23,15 @@ struct shunt_off_ends {
 	__be16 sport_be, dport_be;
 };
 
+/* A connection that the rules are compared with. */
+struct shunt_off_search {
+	struct shunt_off_ends here; /* as the packet arrived */
+	struct shunt_off_ends back; /* as the other direction arrives: what left, reversed */
+	__u32 family;
+	__u32 l4_proto;
+	int found;
+};
+
 static __always_inline int shunt_off_has(const struct shunt_off_rule *r, const struct shunt_off_ends *e)
 {
 	__u64 differ = ((e->src_hi ^ r->src_hi) & r->src_mask_hi) | ((e->src_lo ^ r->src_lo) & r->src_mask_lo) |
@@ -32,6 +41,20 @@ static __always_inline int shunt_off_has(const struct shunt_off_rule *r, const s
 		 ((e->dport_be ^ r->dport_be) & r->dport_mask));
 }
 
+/* Compares one rule, for bpf_for_each_map_elem(): the verifier follows it once, and a loop once for each rule. */
+static long shunt_off_compare(void *map, const __u32 *at, const struct shunt_off_rule *r, struct shunt_off_search *s)
+{
+	(void)map;
+	if (*at >= *(volatile __u32 *)&shunt_control.off_rules)
+		return 1;
+	if ((!r->family || r->family == s->family) && (!r->l4_proto || r->l4_proto == s->l4_proto) &&
+	    (shunt_off_has(r, &s->here) || shunt_off_has(r, &s->back))) {
+		s->found = 1;
+		return 1;
+	}
+	return 0;
+}
+
 /* Whether one of the rules names the connection of a packet whose headers at egress have been saved. */
 static __always_inline int shunt_off_any(const struct egress *s, __u32 family)
 {
@@ -39,26 +62,19 @@ static __always_inline int shunt_off_any(const struct egress *s, __u32 family)
 	const void *old = shunt_header_addrs(family, &s->c->headers),
 		   *new = shunt_header_addrs(family, &s->scratch->seen);
 	__u32 next = family == 4 ? 4 : 16;
-	/* As it arrived, and as the other direction arrives: what left, reversed. */
-	struct shunt_off_ends here = { .sport_be = old_ports[0], .dport_be = old_ports[1] };
-	struct shunt_off_ends back = { .sport_be = new_ports[1], .dport_be = new_ports[0] };
+	struct shunt_off_search search = {
+		.here = { .sport_be = old_ports[0], .dport_be = old_ports[1] },
+		.back = { .sport_be = new_ports[1], .dport_be = new_ports[0] },
+		.family = family,
+		.l4_proto = s->c->l4_proto,
+	};
 
-	shunt_address_words(family, old, &here.src_hi, &here.src_lo);
-	shunt_address_words(family, old + next, &here.dst_hi, &here.dst_lo);
-	shunt_address_words(family, new + next, &back.src_hi, &back.src_lo);
-	shunt_address_words(family, new, &back.dst_hi, &back.dst_lo);
-	for (__u32 i = 0; i < SHUNT_OFF_MAX; i++) {
-		__u32 at = i;
-		const struct shunt_off_rule *r;
-
-		if (i >= *(volatile __u32 *)&shunt_control.off_rules)
-			break;
-		r = bpf_map_lookup_elem(&shunt_off, &at);
-		if (r && (!r->family || r->family == family) && (!r->l4_proto || r->l4_proto == s->c->l4_proto) &&
-		    (shunt_off_has(r, &here) || shunt_off_has(r, &back)))
-			return 1;
-	}
-	return 0;
+	shunt_address_words(family, old, &search.here.src_hi, &search.here.src_lo);
+	shunt_address_words(family, old + next, &search.here.dst_hi, &search.here.dst_lo);
+	shunt_address_words(family, new + next, &search.back.src_hi, &search.back.src_lo);
+	shunt_address_words(family, new, &search.back.dst_hi, &search.back.dst_lo);
+	bpf_for_each_map_elem(&shunt_off, shunt_off_compare, &search, 0);
+	return search.found;
 }
 
 #endif

@@ -11,7 +11,7 @@ use crate::{
     Progress, Results, ResultsFile,
     dut::{self, Dut},
     nat::NatPlan,
-    search::{Goal, Range, Wrong},
+    search::{Goal, GoalResult, Irregular, Range, Wrong},
     throughput::{self, Device, Engine, Generated, ThroughputPlan, unless_stopped},
     traffic::{Error, Testbed, TrafficSpec, Variant, require_root},
     turns::in_turn,
@@ -86,7 +86,8 @@ const MIN_PPS: f64 = 1000.0;
 struct Task<'p> {
     router: &'p (String, Option<Engine>),
     part: Part<'p>,
-    has_succeeded: bool,
+    /// Rounds in which the sender was never held up.
+    complete: u32,
     /// The error of the last round, unless the part has succeeded before.
     failed: Option<Error>,
 }
@@ -104,6 +105,7 @@ enum Part<'p> {
 
 /// What a round needs.
 struct Round<'a> {
+    /// From 1.
     nth: u32,
     file: &'a mut ResultsFile,
     stop: &'a Arc<AtomicBool>,
@@ -145,15 +147,20 @@ impl CardPlan {
         self.begin(&mut file);
         let mut tasks = self.tasks(stop)?;
         let (began, of_round) = (Instant::now(), tasks.len() as u64);
-        let (mut done, total) = (0, of_round * u64::from(self.rounds));
+        let (mut done, mut total) = (0, of_round * u64::from(self.rounds));
         let mut is_late = false;
-        in_turn((self.rounds, &mut tasks), (&mut file, stop), |nth, task, file| {
+        let rounds = self.rounds + self.more_rounds();
+        in_turn((rounds, &mut tasks), (&mut file, stop), |nth, task, file| {
             if done % of_round == 0 {
                 is_late |= self.is_too_late(nth, began.elapsed());
             }
-            show(Progress { done, total, now: task.name() });
+            let is_over = is_late || task.complete >= self.rounds;
+            total = total.max(done + u64::from(!is_over));
+            if !is_over || nth <= self.rounds {
+                show(Progress { done, total, now: task.name() });
+            }
             done += 1;
-            if is_late { Ok(()) } else { self.add(task, Round { nth, file, stop }) }
+            if is_over { Ok(()) } else { self.add(task, Round { nth, file, stop }) }
         })?;
         if file.results().readings.is_empty()
             && let Some(error) = tasks.into_iter().find_map(|task| task.failed)
@@ -195,10 +202,15 @@ impl CardPlan {
             parts.push(Part::Throughput { traffic, max_pps, then_load: nth == self.traffic.len() });
         }
         parts.extend(self.connections.iter().map(|plan| Part::Connections(plan)));
-        let of_router = |router| {
-            parts.iter().map(move |part| Task { router, part: *part, has_succeeded: false, failed: None })
-        };
+        let of_router =
+            |router| parts.iter().map(move |part| Task { router, part: *part, complete: 0, failed: None });
         Ok(self.engines.iter().flat_map(of_router).collect())
+    }
+
+    /// Rounds after the planned ones, for parts with values missing because the sender was held up. Only a card with a
+    /// limit of time has them.
+    fn more_rounds(&self) -> u32 {
+        if self.time.is_some() { self.rounds } else { 0 }
     }
 
     /// Whether another round would end too late, if it takes as long as those before.
@@ -219,47 +231,54 @@ impl CardPlan {
             }
             Part::Connections(plan) => {
                 let run = (round.nth, task.router);
-                plan.add_run(run, round.file, round.stop, &mut |_| ()).map(drop)
+                plan.add_run(run, round.file, round.stop, &mut |_| ()).map(|_| true)
             }
         };
         match measured {
-            Ok(()) => task.has_succeeded = true,
+            Ok(is_complete) => task.complete += u32::from(is_complete),
             Err(error @ (Error::NotRoot | Error::NoDevice(_) | Error::Busy(_))) => return Err(error),
             Err(error) if round.stop.load(Ordering::Relaxed) => return Err(error),
             Err(error) => {
                 let name = reading(task.part.name(), &task.router.0);
                 round.file.add_missing(&name, format!("cannot tell: {error}"));
-                task.failed = (!task.has_succeeded).then_some(error);
+                task.failed = (round.nth == 1).then_some(error);
             }
         }
         Ok(())
     }
 
+    /// Returns whether another round may find no more: the sender was never held up.
     fn add_throughput(
         &self,
         router: &(String, Option<Engine>),
         (traffic, max_pps, then_load): (&SizedTraffic, f64, bool),
         round: &mut Round<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let mut device = self.device(traffic, router, round.stop);
         let mut searched = self.effort.search(max_pps)?.search_one(&mut device, round.nth)?;
         // The number of flows is a condition of the whole card.
         searched.variant = Variant::default();
         round.file.set_nics(&device.nics);
         throughput::save(round.file, &searched, (device.labels(), device.is_own()))?;
+        let was_held_up = |result: &GoalResult| result.irregular == Some(Irregular::SenderLate);
+        let is_complete = !searched.results.iter().any(was_held_up);
         if !then_load {
-            return Ok(());
+            return Ok(is_complete);
         }
-        let ndr_pps = searched.results.first().and_then(|ndr| ndr.throughput_pps);
-        let point = match ndr_pps {
+        // If the sender was held up in this round, the NDR of the rounds before.
+        let ndr = searched.results.first();
+        let before = |goal: &Goal| round.file.results().readings.get(&reading(goal.name(), &device.name));
+        let known = ndr.and_then(|ndr| ndr.throughput_pps.or_else(|| Some(before(&ndr.goal)?.value)));
+        let point = match known {
             Some(ndr_pps) => {
                 let load_pps = ndr_pps * f64::from(LOAD_PERCENT) / 100.0;
                 self.at_load(traffic, router, load_pps, round)
             }
             None => Ok(LoadPoint::unknown("cannot tell: the NDR is not known")),
         };
-        point?.save(round.file, &device.name, &searched.doubts)?;
-        Ok(())
+        let point = point?;
+        point.save(round.file, &device.name, &searched.doubts)?;
+        Ok(is_complete && !point.was_held_up())
     }
 
     fn at_load(

@@ -237,8 +237,8 @@ fn top_restores_the_terminal_whatever_ends_it() {
 fn top_waits_for_a_daemon_that_goes_away() {
     let dir = TempDir::new().unwrap();
     let listener = UnixListener::bind(socket(&dir)).unwrap();
-    // The two requests of the first sample.
-    let first = thread::spawn(move || (0..2).for_each(|_| answer_next(&listener, 6)));
+    // The three requests of the first sample.
+    let first = thread::spawn(move || (0..3).for_each(|_| answer_next(&listener, 6)));
     let mut top = OnTerminal::start(&dir, "xterm");
     first.join().unwrap();
     fs::remove_file(socket(&dir)).unwrap();

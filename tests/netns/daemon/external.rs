@@ -173,7 +173,10 @@ fn it_keeps_no_privileges_and_copies_packets_of_veths() {
     assert_eq!(modes, [Some(AfXdpMode::Copy); 2]);
     assert!(shuntd.log().contains("no zero copy in the drivers of r0, r1"), "{}", shuntd.log());
     let shown = shuntd.shunt(&["status", "--verbose"]);
-    assert!(String::from_utf8_lossy(&shown.stdout).contains("r0: external (AF_XDP mode: copy)"), "{shown:?}");
+    assert!(
+        String::from_utf8_lossy(&shown.stdout).contains("r0, r1: external (AF_XDP mode: copy)"),
+        "{shown:?}"
+    );
     shuntd.stop();
 }
 

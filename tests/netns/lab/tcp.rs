@@ -146,7 +146,7 @@ fn bad_input_is_refused_in_one_line() {
     for (words, why) in [
         ("--tx no0 --rx no1", "no0: no such device"),
         ("--request 5", "sizes are from 8 bytes"),
-        ("--tx lo --rx lo", "the device has no IPv4 address"),
+        ("--tx lo --rx lo", "a device does not receive what it sends"),
     ] {
         let refused = shunt.run(&format!("bench tcp {words}"));
         assert_ne!(refused.code, Some(0), "{words}");

@@ -183,6 +183,12 @@ impl LoadPoint {
         Self { load_pps: 0.0, loss_ratio: 0.0, latency_us: Err(latency_us), cpu: Err(cpu) }
     }
 
+    /// Whether a figure is missing because the sender was held up.
+    pub(super) fn was_held_up(&self) -> bool {
+        let reasons = [self.latency_us.as_ref().err(), self.cpu.as_ref().err()];
+        reasons.into_iter().flatten().any(|why| why == HELD_UP)
+    }
+
     /// Adds the readings of `device`, which are the frame size and the router.
     pub(super) fn save(&self, file: &mut ResultsFile, device: &str, doubts: &[Doubt]) -> io::Result<()> {
         let Self { load_pps, loss_ratio, latency_us, cpu } = self;

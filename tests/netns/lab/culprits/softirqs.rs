@@ -41,8 +41,8 @@ impl Flood {
         Self { flooded, sender }
     }
 
-    /// Starts the flood. With `bursts`, the next burst is sent when the last packet of the one before has arrived.
-    fn start<'s>(&'s self, scope: &'s Scope<'s, '_>, hosts: &'s Hosts, bursts: bool) {
+    /// Starts the flood. The next burst is sent when the last packet of the one before has arrived.
+    fn start<'s>(&'s self, scope: &'s Scope<'s, '_>, hosts: &'s Hosts) {
         let sink = self.flooded.within(|| UdpSocket::bind("198.51.100.1:10")).unwrap();
         sink.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         let socket = self.sender.within(|| UdpSocket::bind("198.51.100.2:0")).unwrap();
@@ -51,30 +51,26 @@ impl Flood {
         hosts.start(scope, "flood", move || {
             pin(0);
             // Between bursts it waits; else it would leave the others no time.
-            if bursts {
-                real_time(2);
-            }
+            real_time(2);
             while hosts.go_on() {
                 for _ in 1..BURST {
                     let _ = socket.send_to(&[0; 100], "198.51.100.1:9");
                 }
-                if bursts {
-                    let _ = socket.send_to(&[0; 100], "198.51.100.1:10");
-                    let _ = sink.recv(&mut [0; 200]);
-                }
+                let _ = socket.send_to(&[0; 100], "198.51.100.1:10");
+                let _ = sink.recv(&mut [0; 200]);
             }
         });
     }
 }
 
 /// Traces a server that answers at once, beside a flood.
-fn traced_beside_a_flood(bursts: bool, patience: Duration) -> Value {
+fn traced_beside_a_flood() -> Value {
     let hosts = Hosts::new();
     let flood = Flood::beside(&hosts);
     thread::scope(|scope| {
-        flood.start(scope, &hosts, bursts);
+        flood.start(scope, &hosts);
         hosts.serve(scope, "server", |_| real_time(1), || ());
-        hosts.send(scope, "client", patience);
+        hosts.send(scope, "client", Duration::from_secs(1));
         hosts.trace()
     })
 }
@@ -96,7 +92,7 @@ fn softirqs_for_which_packets_wait_are_named_with_their_device() {
         return skip("on one CPU, the flood and its victims take turns");
     }
     // Another program may keep the flood from running, but not each time.
-    let reports = (0..3).map(|_| traced_beside_a_flood(true, Duration::from_secs(1)));
+    let reports = (0..3).map(|_| traced_beside_a_flood());
     let is_flood = |report: &Value| report["diagnosis"]["likely"]["work"]["device"] == "f0";
     let mut others = Vec::new();
     for report in reports {
@@ -106,19 +102,4 @@ fn softirqs_for_which_packets_wait_are_named_with_their_device() {
         others.push(report["diagnosis"].clone());
     }
     panic!("{others:#?}");
-}
-
-#[test]
-fn softirqs_that_let_the_queue_of_their_cpu_overflow_are_named() {
-    if !require_root() {
-        return;
-    }
-    if last_cpu() == 0 {
-        return skip("one CPU handles each packet before the next one is sent");
-    }
-    let report = traced_beside_a_flood(false, Duration::from_millis(20));
-    let cause = likely(&report);
-    assert!(cause["mean_ns"].is_null(), "{cause:#}");
-    assert_flood(cause);
-    assert_eq!(report["diagnosis"]["losses"][0]["reason"], "CPU_BACKLOG", "{report:#}");
 }
