@@ -131,6 +131,14 @@ static __always_inline void shunt_touch(const void *at)
 	(void)*(const volatile __u64 *)at;
 }
 
+static __always_inline void shunt_touch_bucket(__u32 family, __u64 hash)
+{
+	const void *bucket = shunt_bucket_at(family, shunt_bucket_of(hash, 0));
+
+	if (bucket)
+		shunt_touch(bucket);
+}
+
 static __always_inline void shunt_touch_entry(__u32 family, __u64 hash)
 {
 	const struct shunt_bucket *bucket = shunt_bucket_at(family, shunt_bucket_of(hash, 0));
@@ -149,17 +157,18 @@ static __always_inline void shunt_touch_entry(__u32 family, __u64 hash)
 }
 
 /*
- * Loads what the next packets need. Three loops, so that the loads of each are close together. A function, because the
- * registers of the caller are for the present packet.
+ * Keeps clang from making one look-up of those in the maps of both families: the verifier inlines a look-up only if it
+ * is always in the same map.
  */
-static __noinline int shunt_look_ahead(struct xdp_md *ctx)
+#define shunt_apart() asm volatile("" ::: "memory")
+
+/* Loads what the next packets need. Three loops, so that the loads of each are close together. */
+static __noinline int shunt_load_ahead(__u64 queue, __u32 next)
 {
+	const struct shunt_ahead ahead = { .queue = queue, .next = next };
 	__u64 hash[SHUNT_AHEAD];
 	__u32 family[SHUNT_AHEAD], count = 0;
-	struct shunt_ahead ahead;
 
-	if (!shunt_ahead_is_due(ctx, &ahead))
-		return 0;
 	for (__u32 i = 0; i < SHUNT_AHEAD; i++) {
 		__u64 frame = shunt_frame_ahead(&ahead, i);
 
@@ -169,14 +178,30 @@ static __noinline int shunt_look_ahead(struct xdp_md *ctx)
 		count = i + 1;
 	}
 	for (__u32 i = 0; i < SHUNT_AHEAD && i < count; i++) {
-		const void *bucket = shunt_bucket_at(family[i], shunt_bucket_of(hash[i], 0));
-
-		if (bucket)
-			shunt_touch(bucket);
+		if (family[i] == 4) {
+			shunt_touch_bucket(4, hash[i]);
+			shunt_apart();
+		} else {
+			shunt_touch_bucket(6, hash[i]);
+		}
 	}
-	for (__u32 i = 0; i < SHUNT_AHEAD && i < count; i++)
-		shunt_touch_entry(family[i], hash[i]);
+	for (__u32 i = 0; i < SHUNT_AHEAD && i < count; i++) {
+		if (family[i] == 4) {
+			shunt_touch_entry(4, hash[i]);
+			shunt_apart();
+		} else {
+			shunt_touch_entry(6, hash[i]);
+		}
+	}
 	return 0;
+}
+
+static __always_inline void shunt_look_ahead(struct xdp_md *ctx)
+{
+	struct shunt_ahead ahead;
+
+	if (shunt_ahead_is_due(ctx, &ahead))
+		shunt_load_ahead(ahead.queue, ahead.next);
 }
 
 #endif
