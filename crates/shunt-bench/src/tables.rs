@@ -49,7 +49,7 @@ const PAGES: [&str; 11] = [
     "docs/performance/trace.md",
 ];
 /// The tables by the name in their markers.
-const TABLES: [(&str, Table); 19] = [
+const TABLES: [(&str, Table); 20] = [
     ("gains", |all| gains::gains(&all.read("bench-veth-6.18")?)),
     ("auto", |all| auto::ratios(&all.read("auto-veth-6.18")?)),
     ("reaction", |all| Ok(reaction::markdown(&all.read("reaction-veth-6.18")?))),
@@ -57,7 +57,7 @@ const TABLES: [(&str, Table); 19] = [
     ("bench", |all| bench::ratios(&all.read("bench-veth-6.18")?)),
     ("generators", |all| generators::rates(&all.read("generators-veth-6.18")?)),
     ("offered-rate", |all| generators::offered(&all.read("offered-rate-veth-6.18")?)),
-    ("external-memory", |all| external::memory(&all.read("external-veth-6.18")?)),
+    ("external-memory", |all| external::memory(&all.read("external-memory-veth-6.18")?)),
     ("external-path", |all| external::path(&all.read("external-size-veth-6.18")?)),
     ("external-queues", |all| external::queues(&all.read("external-veth-6.18")?)),
     ("external-waits", |all| external::waits(&all.read("external-veth-6.18")?)),
@@ -69,6 +69,10 @@ const TABLES: [(&str, Table); 19] = [
         all.predicted("epyc-other-flows-veth-6.18", &["scale-other-flows-epyc-veth-6.18"])
     }),
     ("scale", |all| scale::costs(&all.read("scale-veth-6.18")?)),
+    ("look-ahead", |all| {
+        let [with, without] = ["scale-look-ahead-epyc-veth-6.18", "scale-no-look-ahead-epyc-veth-6.18"];
+        scale::look_ahead(&all.read(with)?, &all.read(without)?)
+    }),
     ("hooks", |all| Ok(peers::hooks(&all.read("peers-7.3")?))),
     ("trace", |all| trace_cost::markdown(&all.read("trace-cost-veth-6.18")?)),
     ("peers-ratios", |all| Ok(peers::ratios(&all.read("peers-7.3")?))),

@@ -31,7 +31,7 @@ fn watch_sources() {
 /// there.
 pub fn fast_path_files(bpf: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    let mut folders: Vec<PathBuf> = ["abi", "core", "include", "prog"].map(PathBuf::from).into();
+    let mut folders: Vec<PathBuf> = ["abi", "core", "external", "include", "prog"].map(PathBuf::from).into();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(bpf.join(&folder))? {
             let entry = entry?;

@@ -28,3 +28,19 @@ pub fn costs(results: &Results) -> anyhow::Result<String> {
     }
     Ok(text)
 }
+
+/// The engine xdp with look-ahead and without.
+pub fn look_ahead(with: &Results, without: &Results) -> anyhow::Result<String> {
+    let mut text = "| flows | order | xdp without look-ahead, ns | with look-ahead, ns | ratio |\n\
+        | ---: | --- | ---: | ---: | ---: |"
+        .to_owned();
+    for (order, label) in [(FlowOrder::Sequence, "in turn"), (FlowOrder::Random, "random")] {
+        for (flows, number) in FLOWS {
+            let name = reading_name(flows, order, "xdp");
+            let ratio = reading(with, &name)?.value / reading(without, &name)?.value;
+            let [without, with] = [without, with].map(|results| with_range(results, &name, 1.0, 0));
+            write!(text, "\n| {number} | {label} | {} | {} | {ratio:.2} |", without?, with?)?;
+        }
+    }
+    Ok(text)
+}
