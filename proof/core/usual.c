@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * claim: The external engine describes a packet of a usual shape as the general parser does, or refuses it as that does.
+ * claim: The external engine describes or refuses a packet of a usual shape as the general parser does.
  * case: FAMILY=4
  * case: FAMILY=6
  * mutant: external/engine.c | if (tagged)\n | if (0)\n
