@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OffRule {
-    /// The connections: those of which one direction meets all conditions.
+    /// The connections that have a direction which meets all conditions.
     pub which: Selection,
     /// Seconds until the rule ends by itself; absent if it holds until somebody removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,8 +3,8 @@
 use crate::flows::{DirectionName, Family, FlowState, Tuple};
 use serde::{Deserialize, Serialize};
 
-/// Connections that conntrack knows, and of which at least one direction has no flow in use; if conntrack does not
-/// count their packets, both directions.
+/// Connections that conntrack knows, with no flow in use in at least one direction; if conntrack does not count their
+/// packets, in both.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SlowTable {
@@ -12,13 +12,13 @@ pub struct SlowTable {
     /// have no counts.
     pub counted: bool,
     /// The connections, the highest rate first; at most [`SlowTable::MOST`]. If rates were measured and conntrack
-    /// counts, only those of which packets came, and those that it does not count.
+    /// counts, a connection that it counts is listed only if packets came.
     pub connections: Vec<SlowConnection>,
     /// The number of further connections, which are left out; 0 if the list is complete.
     pub more: u64,
 }
 
-/// A connection of which Linux forwards at least one direction.
+/// A connection with at least one direction that Linux forwards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SlowConnection {

@@ -7,7 +7,7 @@ use crate::{
 };
 use std::net::IpAddr;
 
-/// Which connections: those of which a direction matches. Absent conditions match all.
+/// A connection is named if one of its directions matches. Absent conditions match all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OffMatch {
     /// Source address and prefix length.
