@@ -108,7 +108,7 @@ struct work {
 	__u32 arrived_ticks; /* and when */
 };
 
-/* The description of a usual packet, most of which its shape has as constants. */
+/* The description of a usual packet. Its shape gives most fields as constants. */
 static __always_inline struct shunt_packet described(const struct work *w, enum shape shape)
 {
 	struct shunt_packet p = {
@@ -382,7 +382,7 @@ static __always_inline enum shunt_reason rewrite_usual(enum shape shape, struct 
 static __always_inline enum shunt_reason rewrite_any(struct shunt_frame *frame, struct work *w, __u64 reachable,
 						     __u64 jiffies)
 {
-	/* The constants are what makes the cases differ. */
+	/* Each case is compiled with its own constants. */
 	switch (w->shape) {
 	case 0:
 		return rewrite_usual(0, frame, w, reachable, jiffies);

@@ -258,7 +258,7 @@ impl DirectionFacts<'_> {
         (!comes && ago_s >= IDLE_S).then(|| idle(Some(ago_s), fast))
     }
 
-    /// A direction that was refused, and of which no packet has come since. The first packet after a window begins the
+    /// A direction that was refused, and has had no packet since. The first packet after a window begins the
     /// next one.
     fn was_refused(&self) -> Option<Verdict> {
         let ceased = self.refused.is_some() && self.flow.is_none() && self.window_age_s >= 2 * WINDOW_S;

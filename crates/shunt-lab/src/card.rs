@@ -105,7 +105,7 @@ enum Part<'p> {
 
 /// What a round needs.
 struct Round<'a> {
-    /// From 1.
+    /// Number of the round, from 1; also one beyond the planned rounds.
     nth: u32,
     file: &'a mut ResultsFile,
     stop: &'a Arc<AtomicBool>,

@@ -36,7 +36,7 @@ fn becomes_fast(shunt: &Shunt, there: &Crossing, packet: &Packet, port: u16) {
     assert!(fast.is_some(), "{port} is not fast: {}", shunt.done("status"));
 }
 
-/// Sends packets, none of which may take the fast path.
+/// Sends packets that must all take the slow path.
 #[track_caller]
 fn stays_slow(shunt: &Shunt, there: &Crossing, packet: &Packet) {
     let fast = |status: &Status| status.packets.fast;

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// Show the connections: those on the fast path, and those whose packets Linux forwards (slow).
 ///
-/// Slow connections are those that conntrack knows and of which packets came while the rates were measured. Their rates
+/// Slow connections are those that conntrack knows and that had packets while the rates were measured. Their rates
 /// need conntrack's counters (sysctl net.netfilter.nf_conntrack_acct); without them, all are shown, without rates.
 #[derive(Debug, Args)]
 pub(crate) struct FlowsArgs {

@@ -6,7 +6,7 @@ use shunt_api::{Family, Status};
 /// What the state of an instance amounts to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Verdict {
-    /// There is no port.
+    /// No device is a port, so nothing can be forwarded.
     NoPort,
     /// Nothing has arrived, so nothing can be said.
     NoTraffic,
