@@ -28,7 +28,7 @@ use std::{
 /// Interval at which a waiting thread checks whether the traffic has ended.
 const GLANCE: Duration = Duration::from_millis(20);
 /// Number of attempts to offer a load.
-const ATTEMPTS: u32 = 3;
+pub(crate) const ATTEMPTS: u32 = 3;
 
 /// An agent that reports from inside the DUT.
 pub trait DutAgent: fmt::Debug + Send + Sync {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 /// Share of a trial's frames that may stay unsent, for delays of the sender. The result is off by no more than this
 /// share, which is less than the width of any goal.
-const UNSENT: f64 = 0.001;
+pub(crate) const UNSENT: f64 = 0.001;
 /// Time at the end of a trial whose frames may stay unsent: the generator stops by the clock, between two frames or
 /// bursts.
 const UNSENT_S: f64 = 10e-6;

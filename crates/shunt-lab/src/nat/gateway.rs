@@ -34,6 +34,8 @@ pub(super) trait Gateway {
     fn empty(&mut self) -> Result<Duration, Error>;
     /// Test phase 1: opens this many connections at a rate, and validates each by an answer from the responder.
     fn open(&mut self, connections: u32, pace: Pace) -> Result<Opened, Error>;
+    /// Lets senders run before ordinary threads, or no longer so: the last one was held up.
+    fn change_priority(&mut self);
     /// Validates the connections of the last phase 1 again; returns the number of those that answered.
     fn validate(&mut self) -> Result<u64, Error>;
     /// Test phase 2: frames of all connections of the last phase 1, both ways at once.
@@ -56,6 +58,8 @@ pub(super) enum Pace {
 pub(super) struct Opened {
     /// Number of frames sent, each for another connection.
     pub(super) sent: u64,
+    /// Whether the sender was held up, so that the rate was not offered. A sender that is too slow for the rate is not.
+    pub(super) held_up: bool,
     /// Number of connections whose first frame passed, translated, and whose answer passed back.
     pub(super) established: u64,
     /// Number of connections that the router tracked after the first frames; None if it cannot be asked.
@@ -113,21 +117,21 @@ impl<'s, 'n> Router<'s, 'n> {
         Ok(())
     }
 
-    /// Sends one frame with each of these ends; returns the number sent. If the rate must hold, late frames are not
-    /// sent.
+    /// Sends one frame with each of these ends; returns the number sent, and whether the sender was held up. If the rate
+    /// must hold, late frames are not sent.
     fn send(
         &mut self,
         way: FlowDirection,
         ends: &[TrafficEnds],
         pps: f64,
         exactly: bool,
-    ) -> Result<u64, Error> {
+    ) -> Result<(u64, bool), Error> {
         self.session.list(way, ends)?;
         let duration = exactly.then(|| Duration::from_secs_f64(ends.len() as f64 / pps));
         let once = Schedule { pps: Some(pps), burst: 1, packets: Some(ends.len() as u64), duration };
-        let sent = self.session.run_one_way(way, &once)?.sent;
+        let ran = self.session.run_one_way(way, &once)?;
         self.unless_stopped()?;
-        Ok(sent)
+        Ok((ran.figures.sent, ran.is_held_up()))
     }
 
     /// Whether the user has stopped the measurement.
@@ -175,10 +179,11 @@ impl Gateway for Router<'_, '_> {
             Pace::AtMost(pps) => (pps, false),
         };
         let mut missing = self.tuples.clone();
-        let (mut sent, mut passed, mut arrivals) = (0, Vec::new(), Vec::new());
+        let (mut sent, mut held_up, mut passed, mut arrivals) = (0, false, Vec::new(), Vec::new());
         for _ in 0..if exactly { 1 } else { TRIES } {
             let packets = missing.len() as u64;
-            sent = sent.max(self.send(FlowDirection::Forward, &missing, pps, exactly)?);
+            let (sent_now, held_up_now) = self.send(FlowDirection::Forward, &missing, pps, exactly)?;
+            (sent, held_up) = (sent.max(sent_now), held_up || held_up_now);
             let arrived = self.session.arrivals(FlowDirection::Forward)?;
             let (there, lost): (Vec<_>, Vec<_>) =
                 missing.into_iter().zip(arrived).partition(|(_, arrival)| arrival.packets > 0);
@@ -203,7 +208,11 @@ impl Gateway for Router<'_, '_> {
             )));
         }
         self.validation_pps = pps * VALIDATION_SHARE;
-        Ok(Opened { sent, established: self.validate()?, tracked })
+        Ok(Opened { sent, held_up, established: self.validate()?, tracked })
+    }
+
+    fn change_priority(&mut self) {
+        self.session.change_priority();
     }
 
     fn validate(&mut self) -> Result<u64, Error> {

@@ -2,7 +2,7 @@
 
 use super::{
     Error, LEAD_NS, Recorded, TrafficSpec,
-    figures::{Directed, Figures},
+    figures::Directed,
     floor,
     neighbour::Responder,
     priority::Priority,
@@ -192,9 +192,10 @@ impl<'n> Session<'n> {
     ///
     /// # Errors
     /// Fails if the operating system returns an error.
-    pub(crate) fn run_one_way(&mut self, way: FlowDirection, schedule: &Schedule) -> Result<Figures, Error> {
+    pub(crate) fn run_one_way(&mut self, way: FlowDirection, schedule: &Schedule) -> Result<Directed, Error> {
         let nth = nth_stream(way);
-        Ok(Figures::sum(&self.run_some(schedule, nth..nth + 1)?))
+        let ran = self.run_some(schedule, nth..nth + 1)?.pop();
+        ran.ok_or_else(|| Error::Asked("nothing is sent in this direction".to_owned()))
     }
 
     fn run_some(&mut self, schedule: &Schedule, streams: Range<usize>) -> Result<Vec<Directed>, Error> {

@@ -19,6 +19,9 @@ struct Simulated {
     /// Trials until one loses a frame for no reason.
     hiccup: Option<u32>,
     opened: u32,
+    /// Share of the frames that an ordinary sender does not send in time, and one that runs before other threads.
+    unsent: [f64; 2],
+    before_others: bool,
 }
 
 impl Simulated {
@@ -34,6 +37,8 @@ impl Simulated {
             command: Duration::from_millis(3),
             hiccup: None,
             opened: 0,
+            unsent: [0.0; 2],
+            before_others: false,
         }
     }
 
@@ -52,11 +57,17 @@ impl Gateway for Simulated {
 
     fn open(&mut self, connections: u32, pace: Pace) -> Result<Opened, Error> {
         let (Pace::Exactly(pps) | Pace::AtMost(pps)) = pace;
-        let sent = u64::from(connections);
+        let unsent = self.unsent[usize::from(self.before_others)];
+        let sent = (f64::from(connections) * (1.0 - unsent)) as u64;
         self.opened += 1;
         let lost = u64::from(self.hiccup.is_some_and(|nth| self.opened.is_multiple_of(nth)));
         self.entries = self.passed(sent, pps, self.connection).min(self.table) - lost;
-        Ok(Opened { sent, established: self.entries, tracked: Some(self.entries) })
+        let held_up = sent < u64::from(connections);
+        Ok(Opened { sent, held_up, established: self.entries, tracked: Some(self.entries) })
+    }
+
+    fn change_priority(&mut self) {
+        self.before_others = !self.before_others;
     }
 
     fn validate(&mut self) -> Result<u64, Error> {
@@ -90,6 +101,17 @@ fn a_known_delay_for_each_connection_is_found_within_two_percent() {
         let found = rate(&mut simulated);
         assert!((found / truth - 1.0).abs() < 0.02, "{found} for {truth}");
     }
+}
+
+#[test]
+fn a_sender_that_is_held_up_does_not_lower_the_rate() {
+    for unsent in [[0.0005, 0.3], [0.3, 0.0005]] {
+        let found = rate(&mut Simulated { unsent, ..Simulated::new() });
+        assert!((found / 1e5 - 1.0).abs() < 0.02, "{unsent:?}: {found}");
+    }
+    let held_up = &mut Simulated { unsent: [0.3; 2], ..Simulated::new() };
+    let found = establishment(held_up, 20_000, GOAL, RANGE).unwrap();
+    assert!(found.sender_bound && found.result.throughput_pps.is_none(), "{:?}", found.result);
 }
 
 #[test]
