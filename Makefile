@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 ARCH ?= amd64
 
-.PHONY: bench-peers browser-test build deps dist kernel-test lint mlrsearch test test-long test-long-root zero-copy-test doctor-test demo bench install uninstall deb deb-check clean help need-root
+.PHONY: bench-peers browser-test build cost deps dist kernel-test lint mlrsearch test test-long test-long-root zero-copy-test doctor-test demo bench install uninstall deb deb-check deb-twice oci clean help need-root
 
 build: deps
 	$(CARGO_RUN) build --release --locked -p shunt -p shuntd
@@ -23,10 +23,13 @@ help:
 	@echo "                         as root, also the long tests, 30 minutes of soak, long twin runs, zero copy in a guest,"
 	@echo "                         and all kernels of the list, which rewrites docs/kernels.md; several hours"
 	@echo "sudo make bench        target/bench/results.json, summary.json; QUICK=1 takes less than a minute"
+	@echo "sudo make cost         instructions per packet of each path, compared with the committed figures"
 	@echo "make bench-peers       comparison with other fast paths, in instructions: target/bench/peers.json; XDP_FORWARD=PROGRAM, QUICK=1"
 	@echo "sudo make install      PREFIX=$(PREFIX), DESTDIR=$(DESTDIR)"
 	@echo "sudo make uninstall    removes what make install has put there; keeps shunt.toml if it was changed"
 	@echo "make deb ARCH=$(ARCH)    a Debian package in target/deb; amd64, arm64 or armv7"
+	@echo "make oci ARCH=$(ARCH)    an OCI image in target/oci"
+	@echo "make deb-twice         builds the package in two folders, and compares the bytes"
 	@echo "sudo make deb-check    installs, runs, upgrades and purges the package in a throw-away root"
 	@echo "make dist ARCH=$(ARCH)   a tarball with static programs in target/dist; amd64, arm64 or armv7"
 	@echo "make mlrsearch         the Python package that the search is tested against (target/mlrsearch)"
@@ -66,6 +69,11 @@ test: test-programs
 	-@$(MAKE) --no-print-directory mlrsearch
 	@packaging/deps.sh --vm || true
 	$(TEST)
+
+# In guests that count instructions. The programs that run in the kernel are the same in debug builds.
+cost: test-programs
+	@packaging/deps.sh --vm
+	SHUNT_BIN_DIR=$(CURDIR)/target/debug $(CARGO_RUN) run --quiet --locked -p xtask -- cost
 
 # Some of the tests on the oldest and the newest kernel of the list.
 kernel-test: test-programs
@@ -163,6 +171,16 @@ deb:
 deb-check: need-root
 	@$(MAKE) --no-print-directory deb ARCH=$$(dpkg --print-architecture)
 	packaging/deb/check.sh "$$(ls -t target/deb/shunt_*_$$(dpkg --print-architecture).deb | head -n 1)"
+
+# Two builds of the package in different folders are the same, byte for byte.
+deb-twice:
+	@packaging/deps.sh --cross
+	packaging/deb/twice.sh $(ARCH)
+
+# The same programs as an image for hosts of containers.
+oci:
+	@packaging/deps.sh --cross
+	$(CARGO_RUN) run --quiet --locked -p xtask -- oci $(ARCH)
 
 # Static programs for this architecture or another one, with what belongs to them.
 dist:

@@ -7,6 +7,7 @@ mod auto;
 mod bench;
 mod bench_external;
 mod churn;
+mod cost;
 mod demo;
 mod gains;
 mod generators;
@@ -40,6 +41,8 @@ pub enum Command {
     BenchExternal(bench_external::Options),
     /// Measure how much traffic stays fast while Linux changes in ways that concern no flow.
     Churn(churn::Options),
+    /// Count the instructions of each path for a packet, and compare them with the committed figures.
+    Cost(cost::Options),
     /// Show real traffic without Shunt and with it.
     Demo(demo::Options),
     /// Measure the packet rates of Shunt's generator and of others.
@@ -78,6 +81,7 @@ impl Command {
             Self::Bench(options) => bench::run(options),
             Self::BenchExternal(options) => bench_external::run(options),
             Self::Churn(options) => churn::run(options),
+            Self::Cost(options) => cost::run(options, guests),
             Self::Demo(options) => demo::run(options),
             Self::Generators(options) => generators::run(options),
             Self::Peers(options) => peers::run(options, guests),

@@ -1,22 +1,20 @@
 //! Shunt beside other fast paths: instructions per packet, measured in guests that count instructions.
 
 pub mod guest;
+pub mod plan;
 pub mod report;
 mod row;
 pub mod table;
 
 use crate::rig::setting::{Family, Setting, Tagging};
-use anyhow::{Context, ensure};
+use anyhow::ensure;
+use plan::GuestPlan;
 use report::Report;
-use row::{GuestMessage, Row};
 use shunt_testkit::tree::{built, target};
 use std::{
-    collections::VecDeque,
-    env,
     io::Write,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
-    thread,
     time::Duration,
 };
 
@@ -88,20 +86,11 @@ pub fn run(options: &Options, guests: &dyn CountingGuests) -> anyhow::Result<()>
     let total: usize = settings.len() * flows.len() * guest::PATHS.len();
     let path = target().join("bench/peers.json");
     let report = Mutex::new(Report::begin(&path, options, flows, &guests.machine())?);
-    let queue = Mutex::new(VecDeque::from(settings));
-    let jobs = options.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, |n| n.get() - 1));
-    thread::scope(|scope| {
-        for _ in 0..jobs.max(1) {
-            scope.spawn(|| {
-                while let Some(setting) = take(&queue) {
-                    let output = in_guest(options, guests, setting, flows);
-                    let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
-                    let added = report.add(setting, output);
-                    let problem = added.err().map_or(String::new(), |e| format!("; not written: {e:#}"));
-                    eprintln!("{} of {total} rows: {setting}{problem}", report.rows.len());
-                }
-            });
-        }
+    options.plan(flows).measure(guests, settings, options.jobs, |setting, output| {
+        let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+        let added = report.add(setting, output);
+        let problem = added.err().map_or(String::new(), |e| format!("; not written: {e:#}"));
+        eprintln!("{} of {total} rows: {setting}{problem}", report.rows.len());
     });
     let report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
     print!("{report}");
@@ -109,11 +98,18 @@ pub fn run(options: &Options, guests: &dyn CountingGuests) -> anyhow::Result<()>
     report.finish()
 }
 
-fn take(queue: &Mutex<VecDeque<Setting>>) -> Option<Setting> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
-}
-
 impl Options {
+    fn plan<'a>(&'a self, flows: &'a [u32]) -> GuestPlan<'a> {
+        GuestPlan {
+            kernel: &self.kernel,
+            timeout: Duration::from_secs(self.timeout),
+            xdp_forward: self.xdp_forward.as_deref(),
+            paths: &guest::PATHS,
+            flows,
+            runs: self.runs,
+        }
+    }
+
     fn matrix(&self) -> anyhow::Result<(&[u32], Vec<Setting>)> {
         let tags = [Tagging::None, Tagging::Popped, Tagging::Pushed];
         let named = |setting: &Setting| self.only.is_empty() || self.only.contains(&setting.to_string());
@@ -128,52 +124,6 @@ impl Options {
         ensure!(unknown.is_none(), "no setting is named `{}`", unknown.map_or("", String::as_str));
         Ok((&self.flows, all.into_iter().filter(named).collect()))
     }
-}
-
-/// The rows that a guest printed, and the error if the guest failed.
-pub struct GuestOutput {
-    kernel: Option<String>,
-    rows: Vec<Row>,
-    failed: Option<anyhow::Error>,
-}
-
-/// Boots a guest for one setting. Rows printed before a failure count.
-fn in_guest(options: &Options, guests: &dyn CountingGuests, setting: Setting, flows: &[u32]) -> GuestOutput {
-    let mut output = Vec::new();
-    let failed = boot(options, guests, setting, flows, &mut output).err();
-    let mut guest = GuestOutput { kernel: None, rows: Vec::new(), failed };
-    for line in String::from_utf8_lossy(&output).lines() {
-        match serde_json::from_str(line) {
-            Ok(GuestMessage::Kernel(release)) => guest.kernel = Some(release),
-            Ok(GuestMessage::Row(row)) => guest.rows.push(row),
-            Err(e) => {
-                let unexpected = anyhow::anyhow!("unexpected line from the guest: {e}: {line}");
-                guest.failed = guest.failed.or(Some(unexpected));
-            }
-        }
-    }
-    guest
-}
-
-fn boot(
-    options: &Options,
-    guests: &dyn CountingGuests,
-    setting: Setting,
-    flows: &[u32],
-    stdout: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let own = env::current_exe().context("finding the path of xtask")?;
-    let mut programs = vec![("xtask", own.as_path())];
-    programs.extend(options.xdp_forward.as_deref().map(|path| ("xdp-forward", path)));
-    let setting = serde_json::to_string(&setting)?;
-    let flows: Vec<String> = flows.iter().map(u32::to_string).collect();
-    let (flows, runs) = (flows.join(","), options.runs.to_string());
-    let command = ["xtask", "peers-guest", "--setting", &setting, "--flows", &flows, "--runs", &runs];
-    let (kernel, timeout) = (&options.kernel, Duration::from_secs(options.timeout));
-    let code =
-        guests.run(&CountingGuest { kernel, timeout, programs: &programs, command: &command }, stdout)?;
-    ensure!(code == 0, "the program in the guest exited with status {code}");
-    Ok(())
 }
 
 #[cfg(test)]

@@ -18,6 +18,9 @@ pub struct Options {
     /// The setting as JSON.
     #[arg(long)]
     setting: String,
+    /// The paths as JSON.
+    #[arg(long)]
+    paths: String,
     #[arg(long, value_delimiter = ',')]
     flows: Vec<u32>,
     #[arg(long)]
@@ -53,6 +56,7 @@ const CONNECTIONS_MAX: &str = "262144";
 
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let setting: Setting = serde_json::from_str(&options.setting)?;
+    let paths: Vec<Path> = serde_json::from_str(&options.paths)?;
     send_message(&GuestMessage::Kernel(fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned()))?;
     fs::write("/proc/sys/net/netfilter/nf_conntrack_max", CONNECTIONS_MAX).context("nf_conntrack_max")?;
     let lab = setting.topology();
@@ -66,7 +70,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         rig.sample_without_router(RUN_TIME)?;
         baselines.push(total_ns_per_packet(&rig.sample_without_router(RUN_TIME)?));
     }
-    for path in PATHS {
+    for path in paths {
         let open = open(&lab, setting, path);
         for (&flows, &baseline) in options.flows.iter().zip(&baselines) {
             let runs = match &open {

@@ -1,6 +1,6 @@
 //! The results of all guests: a file of results with the rows and ratios beside the readings, and a table.
 
-use super::{GuestOutput, Options, guest::PATHS, row::Row};
+use super::{Options, guest::PATHS, plan::GuestOutput, row::Row};
 use crate::{
     rig::{
         path::Path,
@@ -151,7 +151,7 @@ pub fn target_pairs() -> Vec<(String, PathSetting, PathSetting, f64)> {
 }
 
 /// A row's name in the file of results.
-fn reading_name(row: &Row) -> String {
+pub fn reading_name(row: &Row) -> String {
     name_of(row.path, row.setting(), row.flows)
 }
 
@@ -160,7 +160,7 @@ pub fn name_of(path: Path, setting: Setting, flows: u32) -> String {
 }
 
 /// The runs of a row as a reading; None if the row has no runs.
-fn reading(row: &Row) -> Option<Reading> {
+pub fn reading(row: &Row) -> Option<Reading> {
     let runs = row.runs.iter().map(|run| {
         let details = json!({
             "less_baseline": run.less_baseline, "baseline": run.baseline, "packets": run.packets,
