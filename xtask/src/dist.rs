@@ -3,17 +3,19 @@
 
 pub mod deb;
 mod licences;
+pub mod oci;
+mod tree;
 
 use crate::{
     arch::{Arch, COMPILER},
     btf,
     debian::{self, Set},
-    tool::tool,
+    tool::{tool, tool_in},
 };
 use anyhow::{Context, ensure};
 use shunt_testkit::tree::{root, target};
 use std::{
-    env, fs, io,
+    env, fs, io, iter,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -52,7 +54,7 @@ const TEXTS: [&str; 6] =
 /// Builds the programs and packs the tarball.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let arch = Arch::named(&options.arch)?;
-    let programs = programs(arch)?;
+    let programs = programs_with_lists(arch)?;
     let name = format!("shunt-{}-{}", env!("CARGO_PKG_VERSION"), arch.name);
     let dist = target().join("dist");
     let directory = dist.join(&name);
@@ -116,9 +118,22 @@ fn sorted(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 /// Builds static programs for an architecture; returns their paths.
 pub fn programs(arch: &Arch) -> anyhow::Result<[PathBuf; 2]> {
-    let mut build = cargo(arch, "build")?;
-    build.args(["--release", "--package", "shunt", "--package", "shuntd"]);
-    ensure!(build.status()?.success(), "cannot build Shunt for {}", arch.name);
+    build_with(cargo(arch, &["build"])?, arch)
+}
+
+/// As [`programs`], for packages: each program has the list of its crates, which scanners for known faults read.
+fn programs_with_lists(arch: &Arch) -> anyhow::Result<[PathBuf; 2]> {
+    eprintln!("Building static programs for {}. On two CPUs, the first time takes ten minutes.", arch.name);
+    let tool = tool_in(&root(), "packaging/auditable.sh", &[])?;
+    let mut build = cargo(arch, &["auditable", "build"])?;
+    let path = env::var("PATH").unwrap_or_default();
+    build.env("PATH", format!("{}:{path}", tool.trim()));
+    build_with(build, arch)
+}
+
+fn build_with(mut cargo: Command, arch: &Arch) -> anyhow::Result<[PathBuf; 2]> {
+    cargo.args(["--release", "--package", "shunt", "--package", "shuntd"]);
+    ensure!(cargo.status()?.success(), "cannot build Shunt for {}", arch.name);
     let programs = PROGRAMS.map(|name| target().join(arch.target).join("release").join(name));
     for program in &programs {
         let headers = tool("readelf", &["--program-headers", "--wide", &program.to_string_lossy()])?;
@@ -143,25 +158,46 @@ fn run_shunt(arch: &Arch, program: &Path, words: &[&str]) -> anyhow::Result<Stri
 }
 
 /// A cargo command that builds static programs for an architecture.
-pub fn cargo(arch: &Arch, command: &str) -> anyhow::Result<Command> {
+pub fn cargo(arch: &Arch, command: &[&str]) -> anyhow::Result<Command> {
     arch.require_toolchain()?;
     let sysroot = sysroot(arch)?;
     let about = arch.target.replace('-', "_");
     let mut cargo = Command::new(env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
-    cargo.args([command, "--locked", "--target", arch.target]);
+    cargo.args(command).args(["--locked", "--target", arch.target]);
     // Only shunt-bpf has the feature.
     cargo.args(["--package", "shunt-bpf", "--features", "shunt-bpf/static"]);
     let from_there = format!("--sysroot={}", sysroot.display());
+    let folders = folders_of_this_build()?;
+    let flags = folders.iter().map(|(folder, name)| format!("-ffile-prefix-map={}={name}", folder.display()));
+    let flags: Vec<String> = iter::once(from_there.clone()).chain(flags).collect();
     cargo
         .env(format!("CC_{about}"), COMPILER)
         .env(format!("AR_{about}"), "ar")
-        .env(format!("CFLAGS_{about}"), &from_there)
+        .env(format!("CFLAGS_{about}"), flags.join(" "))
         .env(format!("LIBBPF_SYS_LIBRARY_PATH_{about}"), sysroot.join("usr/lib").join(arch.tuple))
         .env(format!("CARGO_TARGET_{}_LINKER", about.to_uppercase()), COMPILER);
     let linked = [format!("--target={}", arch.tuple), from_there, "-fuse-ld=lld".to_owned()];
-    let linked = linked.map(|argument| format!("-Clink-arg={argument}"));
-    cargo.env("CARGO_ENCODED_RUSTFLAGS", format!("-Ctarget-feature=+crt-static\x1f{}", linked.join("\x1f")));
+    let flags = iter::once("-Ctarget-feature=+crt-static".to_owned())
+        .chain(linked.map(|argument| format!("-Clink-arg={argument}")))
+        .chain(
+            folders.iter().map(|(folder, name)| format!("--remap-path-prefix={}={name}", folder.display())),
+        );
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.collect::<Vec<_>>().join("\x1f"));
     Ok(cargo)
+}
+
+/// Folders of this machine that compilers write into programs, and the names that stand for them. With these, two
+/// builds in different folders give the same bytes. A later entry goes before an earlier one.
+fn folders_of_this_build() -> anyhow::Result<Vec<(PathBuf, &'static str)>> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
+    let sources = home.context("neither CARGO_HOME nor HOME is set")?.join("registry/src");
+    let mut folders = vec![(root(), "."), (target(), "./target")];
+    // A folder for each registry, named after it.
+    if sources.is_dir() {
+        folders.extend(sorted(&sources)?.into_iter().map(|registry| (registry, "crates")));
+    }
+    Ok(folders)
 }
 
 /// Directory with the headers and libraries of an architecture.

@@ -35,6 +35,8 @@ enum Command {
     Kernels(vm::kernel_report::Options),
     /// Run Shunt on each NIC that QEMU emulates and write docs/nics.md.
     Nics(vm::nics_report::Options),
+    /// Build an OCI image for an architecture in target/oci.
+    Oci(dist::oci::Options),
     /// Run a command, or tests, on another kernel in QEMU.
     Vm(vm::Options),
 }
@@ -63,6 +65,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Prove(options) => return prove::run(&options),
         Command::Kernels(options) => vm::kernel_report::run(&options)?,
         Command::Nics(options) => vm::nics_report::run(&options)?,
+        Command::Oci(options) => dist::oci::run(&options)?,
         Command::Vm(options) => return Ok(vm::run(&options)),
     }
     Ok(ExitCode::SUCCESS)

@@ -245,7 +245,7 @@ fn test_program(name: &str, arch: &Arch) -> anyhow::Result<PathBuf> {
         here.args(["test", "--locked"]);
         here
     } else {
-        let mut there = dist::cargo(arch, "test")?;
+        let mut there = dist::cargo(arch, &["test"])?;
         there.env("CARGO_PROFILE_DEV_STRIP", "symbols");
         there
     };

@@ -47,6 +47,11 @@ pub fn fast_path_files(bpf: &Path) -> io::Result<Vec<PathBuf>> {
 pub fn clang(include: &Path) -> Command {
     let mut command = Command::new(env::var("CLANG").unwrap_or_else(|_| "clang".to_owned()));
     command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-fno-strict-aliasing", "-I"]).arg(include);
+    // BTF names the source of each line. The names begin at the tree, wherever it is, and so do those in messages of the
+    // verifier.
+    if let Some(tree) = include.parent() {
+        command.arg(format!("-ffile-prefix-map={}/=", tree.display()));
+    }
     // Debian keeps asm/ in the architecture's directory, which clang does not search for the BPF target. The build
     // machine's asm/ serves every target: the parts in use are the same on all little-endian architectures.
     command.arg("-idirafter").arg(format!("/usr/include/{}-linux-gnu", env::consts::ARCH));
