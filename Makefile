@@ -33,7 +33,7 @@ help:
 	@echo "sudo make deb-check    installs, runs, upgrades and purges the package in a throw-away root"
 	@echo "make dist ARCH=$(ARCH)   a tarball with static programs in target/dist; amd64, arm64 or armv7"
 	@echo "make mlrsearch         the Python package that the search is tested against (target/mlrsearch)"
-	@echo "make browser-test      the page of shunt report in a browser, which is installed for it"
+	@echo "make browser-test      the daemon's page and that of shunt report in a browser, which is installed for it"
 	@echo "make kernel-test       some of the tests on 6.1 and the newest Debian kernel, in QEMU (part of make test)"
 	@echo "make deps              distribution packages that are missing"
 	@echo "make clean             what was built"
@@ -115,10 +115,11 @@ doctor-test: build
 			sh $(CURDIR)/tests/vm/doctor.sh $${nic#*:} || exit 1; \
 	done
 
-# Not part of `make test`: only the page of `shunt report` needs a browser, which takes 300 MB.
+# Not part of `make test`: only two pages need a browser, which takes 300 MB.
 browser-test: deps
 	packaging/browser.sh
 	SHUNT_BROWSER_TEST=1 $(CARGO_RUN) test --locked -p shunt --test report
+	SHUNT_BROWSER_TEST=1 $(CARGO_RUN) test --locked -p shuntd --lib -- control::tests::page
 
 demo: need-root build
 	$(CARGO_RUN) run --quiet --locked -p xtask -- demo $(if $(KEEP),--keep)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what looks at the page of `shunt report`: a browser from the distribution, where there is none, and what
-# drives it into target/browser.
+# Installs what looks at the pages of the daemon and of `shunt report`: a browser from the distribution, where there is
+# none, and what drives it into target/browser.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,6 @@
 //! Identifies clients and decides which requests they may make.
 
+use super::page;
 use axum::http::Method;
 use hyper::Request;
 use nix::unistd::geteuid;
@@ -64,10 +65,10 @@ impl PageAccess {
     /// The refusal of a request; None if it is served.
     pub(super) fn refusal<B>(&self, request: &Request<B>) -> Option<Failure> {
         let token = self.token.as_ref()?;
-        let how = "open http://ADDRESS/?token=TOKEN, with the token of `page_token_file`";
-        if request.uri().path() == "/" {
+        let how = "open http://ADDRESS/ and type the token of `page_token_file`";
+        if page::is_page(request.uri().path()) {
             // A browser that opens or reloads the page sends no header. The page is the same everywhere, so it is no
-            // secret; its script takes the token from the address, and sends it with each request for data.
+            // secret; its script asks for the token, and sends it with each request for data.
             let query = request.uri().query().unwrap_or_default();
             let typed = query.split('&').find_map(|parameter| parameter.strip_prefix("token="));
             let is_wrong = typed.is_some_and(|typed| !token.matches(typed.as_bytes()));
@@ -103,12 +104,17 @@ mod tests {
                     .unwrap()
                     .contains("wrong")
             );
-            assert!(refusal(&access, path, &[]).unwrap().contains("/?token=TOKEN"));
+            assert!(refusal(&access, path, &[]).unwrap().contains("type the token"));
         }
         assert_eq!(refusal(&access, "/?token=0123456789abcdef", &[]), None);
         assert!(refusal(&access, "/?token=0123456789abcde", &[]).unwrap().contains("is wrong"));
         // Reloaded: the script has taken the token out of the address.
-        assert_eq!(refusal(&access, "/", &[]), None);
+        for path in ["/", "/page/main.js", "/page/page.css"] {
+            assert_eq!(refusal(&access, path, &[]), None, "{path}");
+        }
+        for path in ["/page/none.js", "/page/", "/page/../v1/status", "/page//v1/status", "//v1/status"] {
+            assert!(refusal(&access, path, &[]).is_some(), "{path}");
+        }
         // Addresses of data end up in logs and histories.
         assert!(refusal(&access, "/v1/status?token=0123456789abcdef", &[]).is_some());
     }

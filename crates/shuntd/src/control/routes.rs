@@ -120,7 +120,7 @@ pub fn openapi_document() -> utoipa::openapi::OpenApi {
 /// The paths of the control socket; `reports` is the directory of reports.
 pub(super) fn router(calls: mpsc::Sender<Call>, reports: PathBuf) -> Router {
     let (router, _) = paths().split_for_parts();
-    with_fallbacks(router.route("/", get(page::page)), calls, reports)
+    with_fallbacks(with_page(router), calls, reports)
 }
 
 /// The paths that are served at the page's address: the page, and what it reads.
@@ -128,11 +128,16 @@ pub(super) fn page_router(calls: mpsc::Sender<Call>, reports: PathBuf) -> Router
     let (router, _) = OpenApiRouter::new()
         .routes(routes!(status))
         .routes(routes!(flows))
+        .routes(routes!(slow::slow))
         .routes(routes!(why))
         .routes(routes!(list_reports))
         .routes(routes!(read_report))
         .split_for_parts();
-    with_fallbacks(router.route("/", get(page::page)), calls, reports)
+    with_fallbacks(with_page(router), calls, reports)
+}
+
+fn with_page(router: Router<AppState>) -> Router<AppState> {
+    router.route(page::DOCUMENT, get(page::document)).route(page::FILES, get(page::file))
 }
 
 /// The paths that are served at the metrics address.

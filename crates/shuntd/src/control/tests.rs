@@ -1,4 +1,6 @@
-use super::{admission::PageAccess, socket::bind_at, *};
+mod page;
+
+use super::{admission::PageAccess, page as page_files, socket::bind_at, *};
 use serde_json::{Value, json};
 use shunt_api::FailureCode;
 use shunt_bpf::abi::Counters;
@@ -444,12 +446,12 @@ fn the_description_is_openapi_3_1_and_names_only_schemas_that_it_has() {
 #[test]
 fn every_path_that_is_served_is_described() {
     let (calls, _asked) = mpsc::channel(1);
-    // The paths of axum's fallback handlers.
-    const FALLBACKS: [&str; 2] = ["/", "/{*__private__axum_fallback}"];
+    // The files of the page, and the paths of axum's fallback handlers.
+    const OTHERS: [&str; 3] = [page_files::DOCUMENT, page_files::FILES, "/{*__private__axum_fallback}"];
     // The router has no list of its paths except in its Debug output.
     let shown = format!("{:?}", routes::router(calls, PathBuf::new()));
     let answered: BTreeSet<&str> =
-        shown.split('"').filter(|word| word.starts_with('/') && !FALLBACKS.contains(word)).collect();
+        shown.split('"').filter(|word| word.starts_with('/') && !OTHERS.contains(word)).collect();
     let document = openapi_document();
     let described: BTreeSet<&str> = document.paths.paths.keys().map(String::as_str).collect();
     assert!(described.contains("/v1/status"));
@@ -503,69 +505,4 @@ async fn mutated_requests_are_answered_or_refused_and_never_stop_the_server() {
     }
     assert!(answered > 100 && refused > 100, "{answered} answered, {refused} refused");
     served.assert_alive().await;
-}
-
-#[tokio::test]
-async fn the_page_needs_nothing_from_elsewhere() {
-    let served = Served::start();
-    let answer = served.exchange(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
-    let (head, page) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/html"), "{head}");
-    for header in ["connect-src 'self'", "frame-ancestors 'none'", "no-referrer", "nosniff"] {
-        assert!(head.contains(header), "{header}: {head}");
-    }
-    for elsewhere in ["http://", "https://", "src=", "@import", "url("] {
-        assert!(!page.contains(elsewhere), "{elsewhere}");
-    }
-    // The script does not make markup of what the daemon answers, such as device names.
-    let markup = page.lines().filter(|line| line.contains("innerHTML")).count();
-    assert_eq!((markup, page.matches("insertAdjacentHTML").count()), (1, 0));
-}
-
-#[tokio::test]
-async fn the_address_of_the_page_serves_what_the_page_reads() {
-    let dir = TempDir::new().unwrap();
-    let file = dir.path().join("token");
-    fs::write(&file, "0123456789abcdef\n").unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    let config =
-        shunt_api::Config { page_token_file: file.display().to_string(), ..shunt_api::Config::default() };
-    let access = PageAccess::from_config(&config).unwrap();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let address = listener.local_addr().unwrap();
-    let (calls, asked) = mpsc::channel(4);
-    let mut listeners = listeners(&dir.path().join("test.sock"));
-    listeners.page = Some((listener, access));
-    tokio::spawn(serve(listeners, calls));
-    tokio::spawn(answer_calls(asked));
-    let code = async |request: &str, token: &str| {
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        let text = format!("{request} HTTP/1.1\r\nhost: {address}\r\n{token}\r\n");
-        stream.write_all(text.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        timeout(SOON, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
-        answer.split(' ').nth(1).unwrap().to_owned()
-    };
-    let right = "authorization: Bearer 0123456789abcdef\r\n";
-    fs::create_dir(dir.path().join("reports")).unwrap();
-    fs::write(dir.path().join("reports/a.html"), "<!DOCTYPE html>").unwrap();
-    for path in
-        ["/", "/v1/status", "/v1/flows?rate_over_ms=0", "/v1/why", "/v1/reports", "/v1/reports/a.html"]
-    {
-        assert_eq!(code(&format!("GET {path}"), right).await, "200", "{path}");
-        let expected = if path == "/" { "200" } else { "401" };
-        assert_eq!(code(&format!("GET {path}"), "").await, expected, "{path}");
-    }
-    assert_eq!(code("GET /?token=0123456789abcdef", "").await, "200");
-    assert_eq!(code("GET /?token=0123456789abcdeg", "").await, "401");
-    let foreign = format!("{right}origin: http://evil.example\r\n");
-    assert_eq!(code("GET /v1/status", &foreign).await, "403");
-    assert_eq!(code("GET /v1/reports/b.html", right).await, "404");
-    for path in ["/v1/watch", "/v1/conntrack", "/v1/static", "/metrics"] {
-        assert_eq!(code(&format!("GET {path}"), right).await, "404", "{path}");
-    }
-    for request in ["POST /v1/flush", "POST /v1/stop", "DELETE /v1/static"] {
-        assert_eq!(code(request, right).await, "403", "{request}");
-    }
 }

@@ -1,0 +1,114 @@
+// The connections, fast and slow ones, with a search.
+
+import { read } from "./api.js";
+import { withCommands } from "./copy.js";
+import { at, button, setText } from "./dom.js";
+import { bits, bytes, end, plural, pps, time } from "./format.js";
+import { Table } from "./table.js";
+import { explain } from "./why.js";
+
+// Above this number of flows, the page reads them only when asked.
+const MANY_FLOWS = 20000;
+const ROWS_AT_ONCE = 50;
+const PROTOCOLS = { 1: "icmp", 6: "tcp", 17: "udp", 41: "6in4", 47: "gre", 50: "esp", 58: "icmpv6", 132: "sctp" };
+
+let connections = [];
+let isOnScreen = false;
+let isMany = false;
+let most = ROWS_AT_ONCE;
+
+const COLUMNS = [
+	{ title: "from → to", text: (c) => c.ends, press: explain },
+	{ title: "proto", text: (c) => c.proto },
+	{ title: "state", text: (c) => c.state },
+	{ title: "engine", text: (c) => c.engine },
+	{ title: "devices", text: (c) => c.path || "-", isMinor: true },
+	{ title: "rate", text: (c) => bits(c.rate_bps), value: (c) => c.rate_bps },
+	{ title: "packets", text: (c) => pps(c.rate_pps), value: (c) => c.rate_pps },
+	{ title: "total", text: (c) => bytes(c.bytes), value: (c) => c.bytes, isMinor: true },
+	{ title: "age", text: (c) => time(c.age_s), value: (c) => c.age_s, isMinor: true },
+];
+const table = new Table("flows", "Connections; press one to learn why it is fast or slow", COLUMNS, {
+	key: (c) => c.key,
+	order: { column: COLUMNS.find(({ title }) => title === "rate"), down: true },
+});
+
+function fast(connection) {
+	const path = connection.directions.map((d) => `${d.in_port} → ${d.out_port}`).join(", ");
+	return listed(connection, { proto: connection.proto, path, engine: connection.engine, ...connection });
+}
+
+function slow(connection) {
+	const { count, protocol, age_s } = connection;
+	const [bytes, rate_bps, rate_pps] = [count?.bytes ?? NaN, count?.rate_bps ?? NaN, count?.rate_pps ?? NaN];
+	const proto = PROTOCOLS[protocol] ?? `protocol ${protocol}`;
+	return listed(connection, { proto, path: "-", engine: "Linux", bytes, rate_bps, rate_pps, age_s: age_s ?? NaN });
+}
+
+function listed({ orig, state }, { proto, path, engine, bytes, rate_bps, rate_pps, age_s }) {
+	const ends = `${end(orig.src, orig.sport)} → ${end(orig.dst, orig.dport)}`;
+	const key = `${proto} ${ends} ${state === "slow"}`;
+	return { key, ends, orig, state, proto, path, engine, bytes, rate_bps, rate_pps, age_s };
+}
+
+/** Finds the connections that have all words of the search in their texts. */
+function show() {
+	const words = at("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+	const text = (c) => [c.ends, c.proto, c.state, c.engine, c.path].join(" ").toLowerCase();
+	const found = words.length ? connections.filter((c) => words.every((word) => text(c).includes(word))) : connections;
+	table.show(found, most);
+	at("more-flows").hidden = found.length <= most;
+	const first = found.length > most ? `the first ${most} of ` : "";
+	const all = words.length ? ` of ${connections.length}` : "";
+	setText(at("flow-count"), `${first}${found.length}${all} connections`);
+}
+
+async function readAll() {
+	const [listed, slower] = [await read("/v1/flows?rate_over_ms=500"), await read("/v1/slow?rate_over_ms=500")];
+	connections = [...listed.map(fast), ...slower.connections.map(slow)];
+	setText(at("flow-error"), "");
+	showNotes(slower);
+	show();
+}
+
+/** What the list of slow connections leaves out. */
+function showNotes({ counted, more }) {
+	const uncounted = "conntrack does not count, so rates of slow connections are not known; turn it on: `sysctl -w net.netfilter.nf_conntrack_acct=1`";
+	const notes = [...(counted ? [] : [uncounted]), ...(more ? [`${plural(more, "further slow connection")} not listed`] : [])];
+	const text = notes.join("; ");
+	if (at("flow-notes").dataset.text !== text) {
+		at("flow-notes").dataset.text = text;
+		at("flow-notes").replaceChildren(...withCommands(text));
+	}
+}
+
+const failed = (error) => setText(at("flow-error"), error.message);
+
+/** Connections are read while their list is on the screen. */
+export const source = {
+	every_ms: 5000,
+	read: readAll,
+	failed,
+	wanted: () => isOnScreen && !isMany,
+};
+
+/** Calls `wake` when the list comes onto the screen. */
+export function start(wake) {
+	at("search").addEventListener("input", show);
+	at("more-flows").addEventListener("click", () => {
+		most += 4 * ROWS_AT_ONCE;
+		show();
+	});
+	at("load-many").append(button("Read the connections", () => readAll().catch(failed)));
+	new IntersectionObserver(([seen]) => {
+		isOnScreen = seen.isIntersecting;
+		if (isOnScreen) {
+			wake();
+		}
+	}).observe(at("flows-section"));
+}
+
+export function showStatus({ flows }) {
+	isMany = flows.active + flows.static > MANY_FLOWS;
+	at("load-many").hidden = !isMany;
+}

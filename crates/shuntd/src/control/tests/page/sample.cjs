@@ -1,0 +1,82 @@
+// A day of history and of usage, and what was saved, as the daemon answers.
+"use strict";
+
+const MINUTE = 60;
+const EVENTS = [
+	[0.1, { event: "started", version: "0.1.0", after_crash: true }],
+	[0.11, { event: "engine", port: "eth0", to: "xdp", why: "the driver redirects natively and no qdisc shapes here" }],
+	[0.3, { event: "invalidated", cause: "route" }, 14],
+	[0.45, { event: "held", why: "`queue` in ip fw forward handle 12 must see every packet" }],
+	[0.47, { event: "released" }],
+	[0.6, { event: "port-down", port: "eth1" }],
+	[0.605, { event: "port-up", port: "eth1" }],
+	[0.7, { event: "engine", port: "eth1", from: "xdp", to: "tc", why: "its root qdisc is cake, which shapes" }],
+	[0.8, { event: "fault", what: "<img src=x> cannot read the flow table" }],
+	[0.9, { event: "off-added", which: "--src 192.168.1.9" }],
+	[0.95, { event: "a-kind-of-a-later-version" }],
+];
+
+/** Like the traffic of a home: little at night, most in the evening. */
+function traffic(at) {
+	const hour = (at / 3600) % 24;
+	return 0.15 + 0.8 * Math.max(0, Math.sin((hour - 8) / 16 * Math.PI)) * (0.75 + 0.25 * Math.sin(at / 400));
+}
+
+function rates(share) {
+	const bps = Math.round(9.4e8 * share);
+	return { in_bps: bps, in_pps: Math.round(bps / 9600), out_bps: Math.round(bps / 9), out_pps: Math.round(bps / 20000) };
+}
+
+function history(for_s, most) {
+	const now = Math.floor(Date.now() / 1000);
+	const step = Math.max(MINUTE, Math.ceil(for_s / most / MINUTE) * MINUTE);
+	const rows = [];
+	for (let at = now - for_s; at < now; at += step) {
+		const share = traffic(at);
+		const isHeld = at > now - 0.55 * 86400 && at < now - 0.53 * 86400;
+		// The daemon did not run in this time.
+		if (at > now - 0.97 * 86400 && at < now - 0.9 * 86400) {
+			continue;
+		}
+		const fast_share = isHeld ? 0.05 : 0.995;
+		const fast = Math.round(rates(share).in_pps * step * fast_share);
+		rows.push({
+			at, seconds: step, fast, slow: Math.round(fast / fast_share - fast), dropped: 0, fast_share, ...rates(share),
+			ports: { eth0: rates(share), eth1: rates(share / 9) }, reasons: { miss: 1000 },
+			saved_cores: { value: 0.6 * share, low: 0.5 * share, high: 0.7 * share },
+		});
+	}
+	const events = EVENTS.map(([share, what, times = 1]) => {
+		const at = now - Math.round((1 - share) * 86400);
+		return { at, last_at: at + (times > 1 ? 500 : 0), times, ...what };
+	});
+	return { now, rows, events: events.filter(({ at }) => at >= now - for_s), memory_bytes: 700000 };
+}
+
+const counts = (bytes) => ({ packets: Math.round(bytes / 900), bytes });
+// A host may give itself any name.
+const NAMES = ["laptop", "television", "<script>x</script>", "nas", null, "phone-of-anna", "printer", "doorbell"];
+
+function usage() {
+	const now = Math.floor(Date.now() / 1000);
+	const hosts = NAMES.map((name, nth) => ({
+		name, mac: nth === 4 ? null : `02:00:00:00:00:${nth}0`, addresses: [`192.168.1.${nth + 2}`, ...(nth % 2 ? [] : [`2001:db8:1:2:0:ff:fe00:${nth}`])],
+		seen: now - 40 * nth, sent: counts(Math.round(9e9 / (nth + 1) ** 2)), received: counts(Math.round(8e10 / (nth + 1) ** 2)), steps: [],
+	}));
+	const nothing = counts(0);
+	return {
+		from: now - 86400, to: now, step_s: 3600, counted_s: 80000, accounting: false, hosts, others: { sent: counts(1e6), received: counts(2e6) },
+		merged_hosts: 3, router: { sent: counts(3e6), received: counts(4e7) },
+		total: { received: counts(1.5e11), local: nothing, transit: nothing, not_attributed: counts(1e9) }, steps: [],
+	};
+}
+
+const SAVINGS = {
+	savings: {
+		cores: { value: 0.42, low: 0.35, high: 0.5 }, week_core_s: { value: 11300, low: 9100, high: 13500 }, week_known_s: 590000, total_core_s: 11000,
+		at_least: true, not_counted: ["the time in drivers before the first hook"], samples: 4210,
+	},
+	costs: { daemon_cores: 0.004, programs_cores: 0.11, daemon_bytes: 12400000, maps_bytes: 61000000, flow_bytes: 460 },
+};
+
+module.exports = { history, usage, SAVINGS };
