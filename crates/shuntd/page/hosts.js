@@ -35,7 +35,7 @@ const COLUMNS = [
 ];
 
 const table = new Table("hosts", "Bytes from the IP header on, as the host sees them", COLUMNS, {
-	key: ({ mac, addresses }) => mac ?? addresses[0],
+	key: ({ name, mac, addresses }) => mac ?? addresses[0] ?? name,
 	order: { column: COLUMNS.find(({ title }) => title === "total"), down: true },
 });
 

@@ -5,9 +5,7 @@ use axum::{
     extract::Path,
     http::{
         StatusCode,
-        header::{
-            CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
-        },
+        header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY},
     },
     response::{IntoResponse, Response},
 };
@@ -78,7 +76,6 @@ fn answer(name: &str, policy: &'static str, body: impl Into<Body>) -> Response {
     let headers = [
         (CONTENT_TYPE, kind),
         (CONTENT_SECURITY_POLICY, policy),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         // The address may have the token.
         (REFERRER_POLICY, "no-referrer"),
         (CACHE_CONTROL, "no-store"),

@@ -17,7 +17,11 @@ use axum::{
     Extension, Json, Router,
     body::{Body, Bytes, HttpBody, to_bytes},
     extract::{Path, Query, State, rejection::QueryRejection},
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::{
+        HeaderValue, StatusCode,
+        header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
+    },
+    middleware::map_response,
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -152,7 +156,17 @@ fn with_fallbacks(router: Router<AppState>, calls: mpsc::Sender<Call>, reports: 
         bodies: Arc::new(Semaphore::new(BODIES_MAX)),
         reports: Arc::new(reports),
     };
-    router.fallback(unknown_path).method_not_allowed_fallback(unknown_method).with_state(state)
+    router
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_method)
+        .layer(map_response(without_guess))
+        .with_state(state)
+}
+
+/// Keeps a browser from taking an answer for another type, such as data for a script of the page.
+async fn without_guess(mut answer: Response) -> Response {
+    answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
 }
 
 /// Ports, counts, flows by state, and what the kernel can do.

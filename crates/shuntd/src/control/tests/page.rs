@@ -228,7 +228,8 @@ async fn the_address_of_the_page_serves_what_the_page_reads() {
         "/v1/reports",
         "/v1/reports/a.html",
     ] {
-        assert_eq!(code(&format!("GET {path}"), right).await, "200", "{path}");
+        let (head, _) = exchange(address, &format!("GET {path}"), right).await;
+        assert!(head.starts_with("HTTP/1.1 200") && head.contains("nosniff"), "{path}: {head}");
         for wrong in ["", "cookie: token=0123456789abcdef\r\n", "authorization: Bearer 0123456789abcdeg\r\n"]
         {
             assert_eq!(code(&format!("GET {path}"), wrong).await, "401", "{path} {wrong}");
