@@ -352,5 +352,44 @@ fn a_shell_completes_commands_and_options() {
     assert_eq!(complete("shunt up", "--eng"), "--engine");
     assert_eq!(complete("shunt up --engine", "x"), "xdp");
     // What the machine has: every network namespace has a loopback device.
-    assert!(complete("shunt up --port", "l").split(' ').any(|device| device == "lo"));
+    for before in [
+        "up --port",
+        "link",
+        "doctor",
+        "trace",
+        "check",
+        "check lo --peer",
+        "flow add --in-port",
+        "lab agent --lend",
+    ] {
+        let devices = complete(&format!("shunt {before}"), "l");
+        assert!(devices.split(' ').any(|device| device == "lo"), "{before}: {devices}");
+    }
+    // What comes with Shunt.
+    assert_eq!(complete("shunt reg list --soc", "imx6q"), "imx6q imx6qp");
+    assert_eq!(complete("shunt bench sweep --reg-soc", "at32"), "at32ap7000");
+    assert!(complete("shunt check lo --only", "link").starts_with("link"));
+    let sandbox = Sandbox::new();
+    let here = sandbox.dir.path().join("imx-case.toml");
+    fs::write(&here, "").unwrap();
+    for before in
+        ["model run", "model explain", "model fit results.json --case", "doctor --model", "model cases"]
+    {
+        let cases = complete(&format!("shunt {before}"), "imx6");
+        assert!(cases.split(' ').any(|case| case == "imx6"), "{before}: {cases}");
+    }
+    // Files, also where the name of a case may stand.
+    let typed = here.with_file_name("imx-").display().to_string();
+    for before in [
+        "model run",
+        "doctor --model",
+        "doctor --recorded",
+        "report",
+        "flow load",
+        "up --config",
+        "reg list --defs",
+        "compare",
+    ] {
+        assert_eq!(complete(&format!("shunt {before}"), &typed), here.display().to_string(), "{before}");
+    }
 }

@@ -4,12 +4,13 @@ pub(crate) mod view;
 
 use super::{arguments::port_name, measure::measure_and_show};
 use crate::{
-    client::partner::RemotePartner,
+    client::{candidates, partner::RemotePartner},
     command::{Command, Context},
     failure::{bad_file, no_device, usage},
     output::Show,
 };
 use clap::{Args, builder::PossibleValuesParser};
+use clap_complete::engine::ArgValueCandidates;
 use nix::{net::if_::if_nametoindex, unistd::geteuid};
 use shunt_api::{Failure, FailureCode};
 use shunt_inspect::check::{self, End, Port, junit};
@@ -22,10 +23,10 @@ use std::{fs, path::PathBuf, sync::Arc};
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// The port to check.
-    #[arg(value_parser = port_name)]
+    #[arg(value_parser = port_name, add = ArgValueCandidates::new(candidates::devices))]
     port: String,
     /// The port at the other end of its cable [default: the other end of a veth pair in the same namespace].
-    #[arg(long, value_name = "PORT2", value_parser = port_name)]
+    #[arg(long, value_name = "PORT2", value_parser = port_name, add = ArgValueCandidates::new(candidates::devices))]
     peer: Option<String>,
     /// The network namespace of the other end, as `ip netns` lists it [default: that of this command].
     #[arg(long, value_name = "NETNS", requires = "peer", conflicts_with = "peer_agent")]

@@ -5,10 +5,12 @@
 pub(crate) mod view;
 
 use crate::{
+    client::candidates,
     command::{Command, Context},
     output::{Show, write_stderr},
 };
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use shunt_api::{Network, Selection, TrackedTable};
 use view::protocol_number;
 
@@ -16,10 +18,10 @@ use view::protocol_number;
 #[derive(Debug, Args)]
 pub(crate) struct ConntrackArgs {
     /// Only this source address in the original direction, or the addresses of a network.
-    #[arg(short, long, value_name = "ADDR[/LEN]")]
+    #[arg(short, long, value_name = "ADDR[/LEN]", add = ArgValueCandidates::new(candidates::sources))]
     src: Option<Network>,
     /// Only this destination address in the original direction, or the addresses of a network.
-    #[arg(short, long, value_name = "ADDR[/LEN]")]
+    #[arg(short, long, value_name = "ADDR[/LEN]", add = ArgValueCandidates::new(candidates::destinations))]
     dst: Option<Network>,
     /// Only this source port in the original direction.
     #[arg(long, value_name = "PORT")]

@@ -9,11 +9,13 @@ pub(crate) mod view;
 
 use super::{arguments::duration_or_seconds, link::read, measure::measure_and_show, model};
 use crate::{
+    client::candidates,
     command::{Command, Context},
     failure::{bad_file, bad_json, traffic_failed, usage},
     output::Show,
 };
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use shunt_api::{Failure, FailureCode};
 use shunt_gen::{Rate, Shape, Sizes};
 use shunt_inspect::{
@@ -56,20 +58,21 @@ const ENDS: [(Ipv4Addr, u16); 2] =
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// The port [default: all ports that are up].
+    #[arg(add = ArgValueCandidates::new(candidates::devices))]
     port: Option<String>,
     /// Look under load: with --peer, send a short sweep of rates from there to the port; otherwise watch the traffic
     /// that is there.
     #[arg(long)]
     load: bool,
     /// The device that sends the sweep: it is connected to the port by a cable, a switch, or a veth pair.
-    #[arg(long, value_name = "PORT", requires = "load", requires = "port")]
+    #[arg(long, value_name = "PORT", requires = "load", requires = "port", add = ArgValueCandidates::new(candidates::devices))]
     peer: Option<String>,
     /// With --load, the time of each step of the sweep, or of watching [default: 1s, or 5s of watching].
     #[arg(long, value_name = "TIME", requires = "load", value_parser = duration_or_seconds)]
     time: Option<Duration>,
     /// The board, for predictions of what a fix gains: a file, or a case of `shunt model cases` [default: by the device
     /// tree].
-    #[arg(long, value_name = "CASE")]
+    #[arg(long, value_name = "CASE", add = model::case())]
     model: Option<String>,
     /// Write what was seen to this file, for --recorded.
     #[arg(long, value_name = "FILE")]

@@ -4,13 +4,14 @@ pub(crate) mod view;
 
 use super::arguments::{bytes, endpoint, name_of};
 use crate::{
-    client::control::Client,
+    client::{candidates, control::Client},
     command::{Command, Context},
     failure::{bad_file, usage},
     output::Show,
     render::Counted,
 };
 use clap::{ArgGroup, Args, Subcommand};
+use clap_complete::engine::ArgValueCandidates;
 use hyper::Method;
 use serde::Serialize;
 use shunt_api::{Count, Failure, Hop, Proto, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticTable};
@@ -51,7 +52,7 @@ enum FlowCommand {
 #[derive(Debug, Args)]
 pub(crate) struct KeyArgs {
     /// The port where the packets arrive.
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", add = ArgValueCandidates::new(candidates::devices))]
     in_port: String,
     /// A VLAN tag of the arriving packets; give it twice for QinQ, outermost first.
     #[arg(long = "in-vlan", value_name = "ID")]
@@ -85,7 +86,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["out_port", "next_hop", "smac", "vlans"])]
     route: Option<String>,
     /// Send through this port.
-    #[arg(long, value_name = "PORT", requires = "next_hop")]
+    #[arg(long, value_name = "PORT", requires = "next_hop", add = ArgValueCandidates::new(candidates::devices))]
     out_port: Option<String>,
     /// The MAC of the next hop.
     #[arg(long, value_name = "MAC", requires = "out_port")]
@@ -112,7 +113,8 @@ pub(crate) struct AddArgs {
 #[command(group = ArgGroup::new("what").required(true).args(["in_port", "route", "file", "all"]))]
 pub(crate) struct DelArgs {
     /// The port where the packets of the flow arrive.
-    #[arg(long, value_name = "PORT", requires_all = ["proto", "src", "dst"])]
+    #[arg(long, value_name = "PORT", requires_all = ["proto", "src", "dst"],
+        add = ArgValueCandidates::new(candidates::devices))]
     in_port: Option<String>,
     /// A VLAN tag of the arriving packets; give it twice for QinQ, outermost first.
     #[arg(long = "in-vlan", value_name = "ID", requires = "in_port")]

@@ -6,12 +6,14 @@ pub(crate) mod view;
 
 use super::arguments::duration_or_seconds;
 use crate::{
+    client::candidates,
     command::{Command, Context},
     failure::{no_device, usage},
     output::Show,
     signals::Signals,
 };
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use shunt_api::{Failure, FailureCode};
 use shunt_inspect::link::{Group, Interval, Link, Setting, undo};
 use std::time::Duration;
@@ -22,6 +24,7 @@ use view::{LinkChange, LinkScreen, LinkScreens};
 #[derive(Debug, Args)]
 pub(crate) struct LinkArgs {
     /// The port [default: all ports].
+    #[arg(add = ArgValueCandidates::new(candidates::devices))]
     port: Option<String>,
     /// Show the rates again and again.
     #[arg(long)]

@@ -11,12 +11,17 @@ use crate::{
     output::{Bar, Show},
 };
 use clap::{Args, Subcommand};
+use clap_complete::{
+    CompletionCandidate,
+    engine::{ArgValueCandidates, ArgValueCompleter, PathCompleter, ValueCompleter},
+};
 use observed::Observed;
 use points::{Over, settings_of};
 use shunt_api::{Failure, describe_toml_error};
 use shunt_lab::Progress;
 use shunt_model::{Case, CaseError, FitProgress, explain, fit_watched, run, stories};
 use std::{
+    ffi::OsStr,
     fs,
     ops::ControlFlow,
     path::PathBuf,
@@ -36,6 +41,7 @@ pub(crate) struct ModelArgs {
 #[derive(Debug, Args)]
 pub(crate) struct CaseArgs {
     /// A file, or the name of a case of the library (see `shunt model cases`).
+    #[arg(add = case())]
     case: String,
     /// Change a parameter, such as fifo.pause=on or traffic.rate=400M. May be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
@@ -60,6 +66,7 @@ enum ModelCommand {
     /// List the cases of the library, or print one as a file to begin with.
     Cases {
         /// The case to print.
+        #[arg(add = ArgValueCandidates::new(case_names))]
         name: Option<String>,
     },
 }
@@ -88,7 +95,7 @@ pub(crate) struct FitArgs {
     /// The file of results.
     results: PathBuf,
     /// What is known of the board: a file, or a case of the library [default: an ideal router].
-    #[arg(long, value_name = "CASE")]
+    #[arg(long, value_name = "CASE", add = case())]
     case: Option<String>,
     /// A parameter to find. May be repeated [default: the cost of each path that was measured, bus.rx_rate, and, if the
     /// CPU load was measured, cpu.irq_ns and cpu.base_load].
@@ -164,6 +171,21 @@ pub(super) fn read(name: &str) -> Result<Case, Failure> {
 
 fn library() -> impl Iterator<Item = (&'static str, &'static str)> {
     stories::CASES.into_iter().chain([("template", stories::TEMPLATE)])
+}
+
+fn case_names() -> Vec<CompletionCandidate> {
+    library().map(|(name, _)| CompletionCandidate::new(name)).collect()
+}
+
+/// Cases of the library, and files, for a shell to complete.
+pub(super) fn case() -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &OsStr| {
+        let begins = |one: &CompletionCandidate| {
+            one.get_value().as_encoded_bytes().starts_with(typed.as_encoded_bytes())
+        };
+        let names = case_names().into_iter().filter(begins);
+        names.chain(PathCompleter::any().complete(typed)).collect::<Vec<_>>()
+    })
 }
 
 impl CaseArgs {

@@ -15,8 +15,8 @@ use crate::{
     output::Show,
     signals::Signals,
 };
-pub(crate) use args::TargetArgs;
 use args::{Target, number};
+pub(crate) use args::{TargetArgs, chips};
 use change::Write;
 use clap::{Args, Subcommand};
 pub(crate) use set::RegisterSet;

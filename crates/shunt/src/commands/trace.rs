@@ -8,11 +8,13 @@ use super::{
     result_files,
 };
 use crate::{
+    client::candidates,
     command::{Command, Context},
     failure::{no_device, usage},
     output::{Show, write_stderr},
 };
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use nix::unistd::geteuid;
 use shunt_api::{Failure, FailureCode};
 use shunt_inspect::trace::{self, Path, Report, Request, TraceError};
@@ -35,6 +37,7 @@ const STARTED: &str = "shunt: tracing; Ctrl-C ends it and shows what was seen\n"
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
     /// Only packets that arrive at this port, and those that local programs send [default: all ports].
+    #[arg(add = ArgValueCandidates::new(candidates::devices))]
     port: Option<String>,
     #[command(flatten)]
     selection: SelectionArgs,

@@ -5,7 +5,7 @@ mod lending;
 mod stdio;
 
 use crate::{
-    client::token,
+    client::{candidates, token},
     commands::arguments::{endpoint, port_name},
     failure::{load_meter_failed, usage},
     output::write_stderr,
@@ -17,6 +17,7 @@ use axum::{
     routing::get,
 };
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use nix::unistd::geteuid;
 use serde::Deserialize;
 use shunt_api::{Failure, FailureCode};
@@ -70,7 +71,7 @@ pub(crate) struct AgentArgs {
     #[arg(long = "cpu", value_name = "CPU")]
     cpus: Vec<usize>,
     /// Lend this port to `shunt check --peer-agent` on another machine instead, for as long as the agent runs.
-    #[arg(long, value_name = "PORT", value_parser = port_name, conflicts_with = "cpus")]
+    #[arg(long, value_name = "PORT", value_parser = port_name, conflicts_with = "cpus", add = ArgValueCandidates::new(candidates::devices))]
     lend: Option<String>,
 }
 

@@ -2,6 +2,7 @@
 
 use crate::failure::{bad_config, bad_file, usage};
 use clap::Args;
+use clap_complete::{CompletionCandidate, engine::ArgValueCandidates};
 use shunt_api::{Failure, FailureCode};
 use shunt_inspect::reg::{
     Definitions, Reading, Register, RegisterSource, SelectError, Selector, SourceError, Unreadable, builtin,
@@ -13,7 +14,7 @@ use std::{collections::BTreeMap, fs, io, path::PathBuf};
 pub(crate) struct TargetArgs {
     /// The chip, such as imx6q, imx8mq, zynqmp or at32ap7000, for the definitions that come with Shunt [default: as the
     /// device tree says].
-    #[arg(long, value_name = "CHIP")]
+    #[arg(long, value_name = "CHIP", add = chips())]
     soc: Option<String>,
     /// Definitions of registers: a .dat file of devregs, a CMSIS-SVD file (.svd), or Shunt's own format (.toml). May be
     /// given several times.
@@ -33,6 +34,11 @@ pub(crate) struct Target {
     /// Blocks that must not be touched, with the reason.
     off: BTreeMap<String, String>,
     has_chip: bool,
+}
+
+/// The chips whose definitions come with Shunt, for a shell to complete.
+pub(crate) fn chips() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| socs().into_iter().map(CompletionCandidate::new).collect())
 }
 
 impl TargetArgs {

@@ -1,6 +1,6 @@
 //! The registers of `shunt bench sweep --reg`.
 
-use crate::commands::reg::{RegisterSet, TargetArgs};
+use crate::commands::reg::{RegisterSet, TargetArgs, chips};
 use clap::Args;
 use shunt_inspect::reg::{RegisterSource, Selector, diff};
 use shunt_lab::{
@@ -24,7 +24,7 @@ pub(super) struct RegisterArgs {
     #[arg(help_heading = HEADING, long, value_name = "SOURCE", requires = "registers")]
     reg_from: Option<RegisterSource>,
     /// The chip whose definitions are used [default: as the device tree says].
-    #[arg(help_heading = HEADING, long, value_name = "CHIP", requires = "registers")]
+    #[arg(help_heading = HEADING, long, value_name = "CHIP", requires = "registers", add = chips())]
     reg_soc: Option<String>,
     /// A file with definitions of registers: .dat, .svd or .toml. May be given several times.
     #[arg(help_heading = HEADING, long, value_name = "FILE", requires = "registers")]
