@@ -1,5 +1,5 @@
-//! The page in a browser: what it shows at the widths of a phone, a tablet and a desktop, what it asks, and what must not
-//! happen. `page.cjs` has the requirements; the server is the real one, with a stub of the event loop.
+//! The page in a browser: what it shows at the widths of a phone, a tablet and a desktop, what it asks, and what must
+//! not happen. `page.cjs` has the requirements; the server is the real one, with a stub of the event loop.
 
 use super::*;
 use shunt_api::{Because, DirectionName, Explained, SlowConnection, SlowCount, SlowDirection, Tuple, Why};
@@ -46,8 +46,8 @@ fn reversed(tuple: Tuple) -> Tuple {
 fn connection(nth: u32) -> Connection {
     let orig = tuple(nth);
     let value = json!({
-        "family": 4, "proto": if nth % 5 == 0 { "udp" } else { "tcp" }, "orig": orig, "reply": reversed(orig),
-        "state": "active", "engine": if nth % 3 == 0 { "tc" } else { "xdp" }, "packets": 1000 * nth, "bytes": 1_200_000_u64 * u64::from(nth),
+        "family": 4, "proto": if nth.is_multiple_of(5) { "udp" } else { "tcp" }, "orig": orig, "reply": reversed(orig),
+        "state": "active", "engine": if nth.is_multiple_of(3) { "tc" } else { "xdp" }, "packets": 1000 * nth, "bytes": 1_200_000_u64 * u64::from(nth),
         "rate_bps": 901_000_000 / (nth + 1), "rate_pps": 80_000 / (nth + 1), "age_s": 100 + nth, "idle_s": 0, "directions": [],
     });
     serde_json::from_value(value).unwrap()
