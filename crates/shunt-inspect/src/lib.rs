@@ -6,5 +6,7 @@
 pub mod check;
 pub mod doctor;
 pub mod link;
+mod probes;
 pub mod reg;
 pub mod trace;
+pub mod verify;

@@ -4,14 +4,14 @@
 //! Programs of `bpf/inspect` sit on tracepoints of the kernel and on hooks of netfilter. They follow one packet in N by
 //! the address of its skb, and leave packets as they are.
 
-mod abi;
+pub(crate) mod abi;
 mod bisect;
 mod calls;
 mod cost;
 mod diagnosis;
 mod firewall;
 mod functions;
-mod machine;
+pub(crate) mod machine;
 mod packet;
 mod programs;
 mod softirqs;
@@ -27,11 +27,12 @@ pub use packet::{End, Ends, Packet, PacketPath, StageName, Step, Thread, Verdict
 pub use softirqs::SoftirqWork;
 pub use summary::{Path, StageTimes, Times};
 
+use crate::probes::ProgramError;
 use diagnosis::Evidence;
 use firewall::Firewall;
 use nix::net::if_::if_nameindex;
 use packet::Context;
-use programs::{ProgramError, Programs};
+use programs::Programs;
 use serde::{Deserialize, Serialize};
 use shunt_api::{Network, Proto, Selection};
 use shunt_bpf::attach;

@@ -10,7 +10,7 @@ use shunt_lab::counters::{Snapshot, changes};
 use std::{collections::BTreeMap, fs, io, os::unix::fs::MetadataExt};
 
 /// The names of the kernel's reasons for a drop, by number. Linux 7 lists those of qdiscs apart.
-pub(super) fn drop_reasons() -> BTreeMap<u32, String> {
+pub(crate) fn drop_reasons() -> BTreeMap<u32, String> {
     let Ok(kernel) = Btf::from_vmlinux() else { return BTreeMap::new() };
     let mut all = BTreeMap::new();
     for list in ["qdisc_drop_reason", "skb_drop_reason"] {
@@ -37,7 +37,7 @@ pub(super) fn full_queues(since: Snapshot) -> BTreeMap<u32, u64> {
 }
 
 /// The native XDP programs of these ports: id and name.
-pub(super) fn xdp_programs(ports: &[u32]) -> BTreeMap<u32, String> {
+pub(crate) fn xdp_programs(ports: &[u32]) -> BTreeMap<u32, String> {
     let id = |port: &u32| {
         let mut id = 0;
         // SAFETY: the number is written to, and outlives the call.
@@ -52,7 +52,7 @@ pub(super) fn xdp_programs(ports: &[u32]) -> BTreeMap<u32, String> {
 }
 
 /// The number of the calling thread's network namespace.
-pub(super) fn netns() -> io::Result<u32> {
+pub(crate) fn netns() -> io::Result<u32> {
     // The kernel numbers namespaces with 32 bits.
     Ok(fs::metadata("/proc/thread-self/ns/net")?.ino() as u32)
 }

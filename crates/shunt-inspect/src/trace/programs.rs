@@ -10,26 +10,19 @@ use super::{
         SKB_TRACEPOINTS, THREAD_STAGE, THREAD_TRACEPOINTS, Tracepoint, XDP_TRACEPOINTS, absent, exists,
     },
 };
+use crate::probes::{self, ObjectFile, ProgramError, failed, program};
 use libbpf_rs::{
-    ErrorKind, KprobeMultiOpts, Link, MapCore, MapFlags, MapHandle, NetfilterOpts, Object, ObjectBuilder,
-    OpenObject, ProgramType, RingBuffer, RingBufferBuilder,
+    ErrorKind, KprobeMultiOpts, Link, MapCore, MapFlags, MapHandle, NetfilterOpts, Object, OpenObject,
+    ProgramType, RingBuffer, RingBufferBuilder,
 };
 use shunt_bpf::{abi::Plain, verifier};
 use std::{cell::RefCell, collections::BTreeMap, io, mem::offset_of, os::fd::AsFd, rc::Rc};
 
-macro_rules! object {
-    ($name:literal) => {
-        ($name, include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".o")))
-    };
-}
-
-type ObjectFile = (&'static str, &'static [u8]);
-
-const SKB: ObjectFile = object!("trace_skb");
-const XDP: ObjectFile = object!("trace_xdp");
-const PROBE: ObjectFile = object!("trace_probe");
-const THREAD: ObjectFile = object!("trace_thread");
-const VERDICT: ObjectFile = object!("trace_verdict");
+const SKB: ObjectFile = probes::object!("trace_skb");
+const XDP: ObjectFile = probes::object!("trace_xdp");
+const PROBE: ObjectFile = probes::object!("trace_probe");
+const THREAD: ObjectFile = probes::object!("trace_thread");
+const VERDICT: ObjectFile = probes::object!("trace_verdict");
 
 /// Maps that all objects share; the others are private to one object.
 const SHARED: [&str; 10] = [
@@ -81,16 +74,6 @@ const TRACES: i32 = 8;
 
 /// A stage that cannot be seen on this machine, and why.
 pub(super) type Missing = BTreeMap<String, String>;
-
-/// Loading or attaching the programs failed.
-#[derive(Debug, thiserror::Error)]
-#[error("{doing}: {why}")]
-pub(super) struct ProgramError {
-    doing: String,
-    why: String,
-    /// Whether the kernel does not allow it.
-    pub(super) forbidden: bool,
-}
 
 /// Where a program is attached.
 #[derive(Debug, Clone)]
@@ -379,47 +362,16 @@ const REGISTERS_AT: [u16; 6] = [0, 8, 16, 24, 32, 40];
 #[cfg(target_pointer_width = "32")]
 const REGISTERS_AT: [u16; 6] = [0, 4, 8, 12, 16, 20];
 
-/// Loads an object without the programs of these names, with these constants in a section. Its maps are those of
-/// objects that were loaded before, if they are shared.
+/// Loads an object of these programs, with these constants in a section.
 fn load(
-    (name, bytes): ObjectFile,
-    (section, constants): (&str, &[u8]),
+    file: ObjectFile,
+    constants: (&str, &[u8]),
     maps: &mut BTreeMap<String, MapHandle>,
     left_out: Vec<&'static str>,
     prepare: impl FnOnce(&mut OpenObject) -> Result<(), ProgramError>,
 ) -> Result<Object, ProgramError> {
-    verifier::capture_log();
-    let doing = format!("loading the {name} programs");
-    let wrong = |e: libbpf_rs::Error| failed(&doing, &e);
-    // libelf needs the alignment of an allocation; an included file may have none.
-    let aligned = bytes.to_vec();
-    let mut open =
-        ObjectBuilder::default().name(name).and_then(|b| b.open_memory(&aligned)).map_err(wrong)?;
-    for mut map in open.maps_mut() {
-        let map_name = map.name().to_string_lossy().into_owned();
-        if let Some(shared) = maps.get(&map_name) {
-            map.reuse_fd(shared.as_fd()).map_err(wrong)?;
-        }
-        if map_name.ends_with(section)
-            && let Some(initial) = map.initial_value_mut()
-        {
-            initial[..constants.len()].copy_from_slice(constants);
-        }
-    }
-    for mut program in open.progs_mut() {
-        if left_out.iter().any(|left_out| program.name() == *left_out) {
-            program.set_autoload(false);
-        }
-    }
-    prepare(&mut open)?;
-    let object = open.load().map_err(wrong)?;
-    for map in object.maps() {
-        let map_name = map.name().to_string_lossy().into_owned();
-        if (SHARED.contains(&map_name.as_str()) || map_name == SOCKETS) && !maps.contains_key(&map_name) {
-            maps.insert(map_name, MapHandle::try_from(&map).map_err(wrong)?);
-        }
-    }
-    Ok(object)
+    let is_shared = |name: &str| SHARED.contains(&name) || name == SOCKETS;
+    probes::load(file, constants, maps, is_shared, &left_out, prepare)
 }
 
 /// Notes the stages that only hooks of netfilter show.
@@ -523,15 +475,6 @@ fn follow_xdp(
     })
 }
 
-fn program<'o>(object: &'o Object, name: &str) -> Result<libbpf_rs::ProgramMut<'o>, ProgramError> {
-    let found = object.progs_mut().find(|program| program.name() == name);
-    found.ok_or_else(|| ProgramError {
-        doing: format!("finding the program {name}"),
-        why: "the object lacks it".to_owned(),
-        forbidden: false,
-    })
-}
-
 fn skipped_runs(fd: std::os::fd::BorrowedFd<'_>) -> Option<u64> {
     use std::os::fd::AsRawFd;
     let mut info = libbpf_sys::bpf_prog_info::default();
@@ -539,15 +482,4 @@ fn skipped_runs(fd: std::os::fd::BorrowedFd<'_>) -> Option<u64> {
     // SAFETY: `info` is zeroed and `len` is its size.
     let err = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &raw mut info, &raw mut len) };
     (err == 0).then_some(info.recursion_misses)
-}
-
-fn failed(doing: &str, error: &libbpf_rs::Error) -> ProgramError {
-    let reason = verifier::last_reason();
-    // The verifier refuses with the same error as a kernel that allows nothing.
-    let forbidden = error.kind() == ErrorKind::PermissionDenied && reason.is_none();
-    let why = match reason {
-        Some(reason) => format!("{error:#} ({reason})"),
-        None => format!("{error:#}"),
-    };
-    ProgramError { doing: doing.to_owned(), why, forbidden }
 }

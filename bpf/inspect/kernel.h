@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The kernel's structures that the programs of this folder read. Offsets come from the kernel's BTF. */
+#ifndef SHUNT_INSPECT_KERNEL_H
+#define SHUNT_INSPECT_KERNEL_H
+
+#include "include/bpf.h"
+#include "inspect/trace_abi.h"
+
+#define RELOCATED __attribute__((preserve_access_index))
+
+struct ns_common___shunt {
+	__u32 inum;
+} RELOCATED;
+
+struct net___shunt {
+	struct ns_common___shunt ns;
+} RELOCATED;
+
+struct Qdisc_ops___shunt {
+	char id[TRACE_COMM_BYTES];
+} RELOCATED;
+
+struct Qdisc___shunt {
+	const struct Qdisc_ops___shunt *ops;
+} RELOCATED;
+
+struct net_device___shunt {
+	char name[TRACE_COMM_BYTES];
+	__u32 ifindex;
+	struct Qdisc___shunt *qdisc;
+	struct {
+		struct net___shunt *net;
+	} nd_net;
+} RELOCATED;
+
+struct sock___shunt;
+
+struct sk_buff___shunt {
+	struct net_device___shunt *dev;
+	struct sock___shunt *sk;
+	unsigned int len;
+	unsigned int data_len;
+	__be16 protocol;
+	__u16 network_header;
+	unsigned char *head;
+	unsigned char *data;
+} RELOCATED;
+
+#endif

@@ -1,0 +1,288 @@
+//! Follows the packets of one flow through the router: pairs each packet that entered with the one that left. No I/O
+//! and no clock.
+
+use super::{
+    compare::{self, Treatments},
+    fault::{Fault, Way},
+    segment::{Segment, Segments},
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Packets on their way, and packets that left unexpectedly, that are kept for a flow.
+const KEPT: usize = 4096;
+/// Times that are kept for their median.
+const TIMES: usize = 20_000;
+
+/// A packet with a fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub(crate) fault: Fault,
+    pub(crate) way: Way,
+    pub(crate) entered: Segment,
+    /// None if it is lost.
+    pub(crate) left: Option<Segment>,
+}
+
+/// Counts of one path.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tally {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) faults: BTreeMap<Fault, u64>,
+    /// Packets with TCP payload.
+    pub(crate) data: u64,
+    /// Those with payload that had been sent before.
+    pub(crate) repeated: u64,
+    pub(crate) in_router_ns: Vec<f64>,
+    pub(crate) round_trip_ns: Vec<f64>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    index: u64,
+    at_ns: u64,
+    is_repeated: bool,
+    segment: Segment,
+}
+
+/// A packet that left and is like none that entered.
+#[derive(Debug)]
+struct Stray {
+    at_ns: u64,
+    /// The last packet, of those that entered, that had left before; none had if it is None.
+    after: Option<u64>,
+    way: Way,
+    segment: Segment,
+}
+
+/// A segment of TCP whose acknowledgement is awaited.
+#[derive(Debug, Clone, Copy)]
+struct Awaited {
+    end: u32,
+    since_ns: u64,
+    way: Way,
+}
+
+/// What the acknowledgement of a packet that left may end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Acknowledged {
+    pub(crate) number: u32,
+    pub(crate) at_ns: u64,
+}
+
+impl Acknowledged {
+    fn by(segment: &Segment, at_ns: u64) -> Option<Self> {
+        segment.stream.map(|stream| Self { number: stream.acknowledgement, at_ns })
+    }
+}
+
+/// One direction of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Follower {
+    pending: VecDeque<Pending>,
+    strays: VecDeque<Stray>,
+    entered: u64,
+    /// The number of packets that had entered when the observer began to look, after a gap.
+    first: u64,
+    /// The last packet of each path that has left, by its place among those that entered.
+    latest: BTreeMap<Way, u64>,
+    /// The path of the last packet that left: a packet that is lost shows none.
+    way: Option<Way>,
+    sent_to: Option<u32>,
+    awaited: Option<Awaited>,
+    pub(crate) tallies: BTreeMap<Way, Tally>,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) treatments: Treatments,
+    /// Packets that were overtaken by packets of the other path.
+    pub(crate) overtaken: u64,
+    /// Packets whose end could not be seen, since they were cut or the observer lost records.
+    pub(crate) unseen: u64,
+    /// Packets that Linux dropped, by reason, and that no finding has taken yet.
+    dropped: BTreeMap<u32, u64>,
+    /// Packets that entered and that Linux dropped, by path and reason.
+    pub(crate) by_linux: BTreeMap<(Way, u32), u64>,
+}
+
+impl Follower {
+    /// Packets enter the router.
+    pub(crate) fn enter(&mut self, at_ns: u64, segments: Segments) {
+        if segments.cut.is_some() {
+            self.unseen += 1;
+        }
+        for segment in segments.whole {
+            let is_repeated = self.is_repeated(&segment);
+            let index = self.entered;
+            self.entered += 1;
+            if self.pending.len() >= KEPT {
+                self.pending.pop_front();
+                self.unseen += 1;
+            }
+            self.pending.push_back(Pending { index, at_ns, is_repeated, segment });
+        }
+    }
+
+    /// Packets leave by this path. Returns what their acknowledgement may end, in the other direction.
+    pub(crate) fn leave(&mut self, at_ns: u64, way: Way, segments: Segments) -> Option<Acknowledged> {
+        if let Some((from, bytes)) = segments.cut {
+            self.excuse(from, bytes);
+        }
+        self.way = Some(way);
+        let mut acknowledged = None;
+        for segment in segments.whole {
+            acknowledged = Acknowledged::by(&segment, at_ns);
+            let same = |pending: &Pending| pending.segment.kept == segment.kept;
+            match self.pending.iter().position(same).and_then(|at| self.pending.remove(at)) {
+                Some(pending) => self.finish(pending, at_ns, way, segment),
+                None => {
+                    if self.strays.len() >= KEPT {
+                        self.strays.pop_front();
+                    }
+                    let after = self.latest.values().max().copied();
+                    self.strays.push_back(Stray { at_ns, after, way, segment });
+                }
+            }
+        }
+        acknowledged
+    }
+
+    /// Linux drops a packet of this flow.
+    pub(crate) fn drop_by_linux(&mut self, reason: u32) {
+        *self.dropped.entry(reason).or_default() += 1;
+    }
+
+    /// An acknowledgement of this direction's data has left in the other direction.
+    pub(crate) fn acknowledge(&mut self, acknowledged: Acknowledged) {
+        let Some(awaited) = self.awaited else { return };
+        if is_before(acknowledged.number, awaited.end) {
+            return;
+        }
+        self.awaited = None;
+        let times = &mut self.tallies.entry(awaited.way).or_default().round_trip_ns;
+        if times.len() < TIMES {
+            times.push(acknowledged.at_ns.saturating_sub(awaited.since_ns) as f64);
+        }
+    }
+
+    /// Packets are on their way.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Packets that entered before this time have not left, and will not.
+    pub(crate) fn give_up(&mut self, before_ns: u64) {
+        while self.pending.front().is_some_and(|pending| pending.at_ns < before_ns) {
+            if let Some(lost) = self.pending.pop_front() {
+                self.lose(lost);
+            }
+        }
+        self.strays.retain(|stray| stray.at_ns >= before_ns);
+    }
+
+    /// Forgets what is on its way: the observer has a gap here. `is_blind` says that packets may have left unseen.
+    pub(crate) fn forget(&mut self, is_blind: bool) {
+        if is_blind {
+            self.unseen += self.pending.len() as u64;
+        }
+        self.pending.clear();
+        self.strays.clear();
+        self.first = self.entered;
+        self.awaited = None;
+        self.dropped.clear();
+    }
+
+    fn is_repeated(&mut self, segment: &Segment) -> bool {
+        let Some(stream) = segment.stream.filter(|stream| stream.payload > 0) else { return false };
+        let end = stream.sequence.wrapping_add(stream.payload);
+        let is_repeated = self.sent_to.is_some_and(|sent| !is_before(sent, end));
+        if !is_repeated {
+            self.sent_to = Some(end);
+        }
+        is_repeated
+    }
+
+    /// The payload of an aggregate that was not captured whole has left unseen.
+    fn excuse(&mut self, from: u32, bytes: u32) {
+        let before = self.pending.len();
+        self.pending.retain(|pending| {
+            let at = pending.segment.stream.map(|stream| stream.sequence.wrapping_sub(from));
+            at.is_none_or(|at| at >= bytes)
+        });
+        self.unseen += (before - self.pending.len()) as u64;
+    }
+
+    fn finish(&mut self, pending: Pending, at_ns: u64, way: Way, left: Segment) {
+        let Pending { index, at_ns: since_ns, is_repeated, segment } = pending;
+        let tally = self.tallies.entry(way).or_default();
+        tally.packets += 1;
+        tally.bytes += segment.kept.len() as u64;
+        if tally.in_router_ns.len() < TIMES {
+            tally.in_router_ns.push(at_ns.saturating_sub(since_ns) as f64);
+        }
+        if let Some(stream) = segment.stream.filter(|stream| stream.payload > 0) {
+            tally.data += 1;
+            tally.repeated += u64::from(is_repeated);
+            let end = stream.sequence.wrapping_add(stream.payload);
+            if self.awaited.is_none() && !is_repeated {
+                self.awaited = Some(Awaited { end, since_ns, way });
+            }
+        }
+        let is_late = |latest: &u64| index < *latest;
+        if self.latest.get(&way).is_some_and(is_late) {
+            self.note(Fault::Order, way, &segment, Some(&left));
+        } else if self.latest.values().any(is_late) {
+            self.overtaken += 1;
+        }
+        let latest = self.latest.entry(way).or_default();
+        *latest = index.max(*latest);
+        if let Some(fault) = compare::fault(&segment, &left) {
+            self.note(fault, way, &segment, Some(&left));
+        }
+        self.treatments.add(way, &segment, &left);
+    }
+
+    fn lose(&mut self, lost: Pending) {
+        let changed = self.strays.iter().position(|stray| {
+            stray.at_ns >= lost.at_ns
+                && stray.after.is_none_or(|after| after < lost.index)
+                && compare::is_changed(&lost.segment, &stray.segment)
+        });
+        if let Some(stray) = changed.and_then(|at| self.strays.remove(at)) {
+            // Only between two others that were followed is it surely this packet. Otherwise it may be one that entered
+            // before the observer looked, or after it had stopped.
+            let is_behind = stray.after.is_some_and(|after| after >= self.first);
+            if !is_behind || self.latest.values().all(|latest| *latest < lost.index) {
+                self.unseen += 1;
+                return;
+            }
+            let tally = self.tallies.entry(stray.way).or_default();
+            tally.packets += 1;
+            tally.bytes += lost.segment.kept.len() as u64;
+            self.treatments.add(stray.way, &lost.segment, &stray.segment);
+            self.note(Fault::Bytes, stray.way, &lost.segment, Some(&stray.segment));
+            return;
+        }
+        let way = self.way.unwrap_or(Way::Fast);
+        let reason = self.dropped.iter_mut().find(|(_, count)| **count > 0);
+        if let Some((reason, count)) = reason {
+            *count -= 1;
+            *self.by_linux.entry((way, *reason)).or_default() += 1;
+            return;
+        }
+        self.note(Fault::Lost, way, &lost.segment, None);
+    }
+
+    fn note(&mut self, fault: Fault, way: Way, entered: &Segment, left: Option<&Segment>) {
+        *self.tallies.entry(way).or_default().faults.entry(fault).or_default() += 1;
+        if self.findings.iter().filter(|finding| finding.fault == fault).count() < compare::EXAMPLES {
+            self.findings.push(Finding { fault, way, entered: entered.clone(), left: left.cloned() });
+        }
+    }
+}
+
+/// Whether a sequence number is before another one.
+fn is_before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Loads the programs of `bpf/inspect/verify.bpf.c`, attaches them, and reads their records.
+//!
+//! Attachments are links: the kernel detaches the programs when this process ends, however it ends.
+
+use super::{abi, segment::Frame};
+use crate::{
+    probes::{self, ObjectFile, ProgramError, failed, program},
+    trace::{abi::TraceTuple, machine::netns},
+};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, PerfBuffer, PerfBufferBuilder};
+use shunt_bpf::abi::Plain;
+use std::{cell::RefCell, collections::BTreeMap, io, rc::Rc};
+
+const VERIFY: ObjectFile = probes::object!("verify");
+/// The section with what programs are told.
+const TOLD: &str = ".rodata.verify";
+const ENTERS: &str = "verify_enters";
+const LEAVES: &str = "verify_leaves";
+const WINDOW: &str = "verify_window";
+const LOST: &str = "verify_lost";
+const RECORDS: &str = "verify_records";
+const MAPS: [&str; 5] = [ENTERS, LEAVES, WINDOW, LOST, RECORDS];
+/// What leaves is watched first, so that no packet enters that cannot be seen leaving.
+const PROGRAMS: [&str; 3] = ["verify_leaving", "verify_dropped", "verify_entering"];
+/// The buffer of a CPU, in pages of 4 KiB: 2 MiB.
+const PAGES: usize = 512;
+
+/// A packet at a place.
+#[derive(Debug)]
+pub(super) struct Observed {
+    pub(super) record: abi::VerifyRecord,
+    pub(super) frame: Frame,
+}
+
+#[derive(Debug, Default)]
+struct Received {
+    records: Vec<Observed>,
+    lost: u64,
+}
+
+/// The programs, attached until this is dropped.
+pub(super) struct Programs {
+    received: Rc<RefCell<Received>>,
+    // In the order in which they are dropped: detach first.
+    _links: Vec<Link>,
+    buffer: PerfBuffer<'static>,
+    maps: BTreeMap<String, MapHandle>,
+    _object: Object,
+}
+
+impl Programs {
+    /// Loads and attaches the programs, for packets of the calling thread's network namespace.
+    pub(super) fn attach() -> Result<Self, ProgramError> {
+        let namespace = netns().map_err(|e| said("reading the network namespace", &e))?;
+        let mut maps = BTreeMap::new();
+        let told = (TOLD, &namespace.to_ne_bytes()[..]);
+        let object = probes::load(VERIFY, told, &mut maps, |name| MAPS.contains(&name), &[], |_| Ok(()))?;
+        let received = Rc::<RefCell<Received>>::default();
+        let buffer = buffer(&maps, &received).map_err(|e| failed("opening the buffer of records", &e))?;
+        let mut links = Vec::new();
+        for name in PROGRAMS {
+            let link = program(&object, name)?.attach_trace();
+            links.push(link.map_err(|e| failed(&format!("attaching {name}"), &e))?);
+        }
+        Ok(Self { received, _links: links, buffer, maps, _object: object })
+    }
+
+    /// Observes a flow: packets that enter with the first tuple at a device, and leave with the second one by another.
+    pub(super) fn observe(
+        &self,
+        number: u32,
+        enters: (u32, &TraceTuple),
+        leaves: (u32, &TraceTuple),
+    ) -> Result<(), ProgramError> {
+        for (name, (ifindex, tuple)) in [(ENTERS, enters), (LEAVES, leaves)] {
+            let flow = abi::VerifyFlow { number, ifindex };
+            self.write(name, tuple.bytes(), flow.bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Lets packets of this many bytes enter from now on. Those that are on their way may leave if the window is
+    /// `open`.
+    pub(super) fn set_window(&self, left: u64, open: bool) -> Result<(), ProgramError> {
+        let window = abi::VerifyWindow { left, open: open.into(), ..abi::VerifyWindow::default() };
+        self.write(WINDOW, &0u32.to_ne_bytes(), window.bytes())
+    }
+
+    /// Whether no further packet may enter.
+    pub(super) fn is_full(&self) -> bool {
+        let window = self.read(WINDOW).and_then(|bytes| abi::VerifyWindow::from_bytes(&bytes));
+        window.is_none_or(|window| window.left.cast_signed() <= 0)
+    }
+
+    /// Takes the records of all CPUs.
+    pub(super) fn take(&self) -> Vec<Observed> {
+        // Only a broken buffer fails, and then there are no records.
+        let _ = self.buffer.consume();
+        std::mem::take(&mut self.received.borrow_mut().records)
+    }
+
+    /// Records that were lost.
+    pub(super) fn lost(&self) -> u64 {
+        let lost = self.read(LOST).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes);
+        // The kernel tells of a full buffer with the next record, the programs at once.
+        lost.max(self.received.borrow().lost)
+    }
+
+    fn read(&self, name: &str) -> Option<Vec<u8>> {
+        self.maps.get(name)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()?
+    }
+
+    fn write(&self, name: &str, key: &[u8], value: &[u8]) -> Result<(), ProgramError> {
+        let Some(map) = self.maps.get(name) else { return Ok(()) };
+        map.update(key, value, MapFlags::ANY).map_err(|e| failed(&format!("writing the map {name}"), &e))
+    }
+}
+
+fn buffer(
+    maps: &BTreeMap<String, MapHandle>,
+    received: &Rc<RefCell<Received>>,
+) -> Result<PerfBuffer<'static>, libbpf_rs::Error> {
+    let (records, losses) = (received.clone(), received.clone());
+    PerfBufferBuilder::new(&maps[RECORDS])
+        .pages(PAGES)
+        .sample_cb(move |_, bytes| records.borrow_mut().records.extend(observed(bytes)))
+        .lost_cb(move |_, count| losses.borrow_mut().lost += count)
+        .build()
+}
+
+/// A record, and the frame behind it; None if it is too short.
+fn observed(bytes: &[u8]) -> Option<Observed> {
+    let record = abi::VerifyRecord::from_bytes(bytes)?;
+    let from = size_of::<abi::VerifyRecord>();
+    let frame = Frame {
+        // The kernel pads records.
+        bytes: bytes.get(from..from + record.captured as usize)?.to_vec(),
+        total: record.bytes as usize,
+        l3_at: usize::from(record.l3_at),
+        segment_bytes: usize::from(record.segment_bytes),
+        is_unfinished: record.sum_from != 0,
+        tag: (record.tag_tpid_be != [0; 2]).then(|| (u16::from_be_bytes(record.tag_tpid_be), record.tag_tci)),
+    };
+    Some(Observed { record, frame })
+}
+
+fn said(doing: &str, error: &io::Error) -> ProgramError {
+    ProgramError {
+        doing: doing.to_owned(),
+        why: error.to_string(),
+        forbidden: error.kind() == io::ErrorKind::PermissionDenied,
+    }
+}

@@ -1,0 +1,321 @@
+//! What `shunt verify` reports: figures of both paths, what differs, and a verdict. Pure.
+
+use super::{
+    compare::{self, SeenTreatment, Treatment},
+    fault::{Fault, Way},
+    follow::{Finding, Follower, Tally},
+};
+use serde::{Deserialize, Serialize};
+use shunt_api::Engine;
+use shunt_lab::statistics::{difference_of_samples, median, share_interval};
+use std::{collections::BTreeMap, ops::Range};
+
+/// With fewer fast packets, a run says too little.
+const PACKETS_WANTED: u64 = 100;
+/// Differences that a report shows; further ones are counted.
+const SHOWN: usize = 4;
+/// Bytes that a difference shows around the first differing one.
+const AROUND: usize = 24;
+
+/// Whether the two paths send the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Every packet that was compared left as it should, in order, and none was lost.
+    Equal,
+    /// At least one did not.
+    Differs,
+    /// The run does not carry an answer.
+    CannotTell,
+}
+
+/// What was verified.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The answer.
+    pub verdict: Verdict,
+    /// Why there is no answer; empty if there is one.
+    pub unknown: Vec<String>,
+    /// Duration in seconds.
+    pub seconds: f64,
+    /// Periods with the fast path on, and as many with it off for these connections.
+    pub periods: usize,
+    /// The directions of connections that were observed.
+    pub flows: Vec<FlowReport>,
+    /// Figures by path.
+    pub paths: BTreeMap<Way, PathReport>,
+    /// With 95 % confidence, at most this share of fast packets has a fault, from 0 to 1; absent if none were compared.
+    pub faults_at_most: Option<f64>,
+    /// By how much the median round trip is longer on the fast path, in microseconds.
+    pub round_trip_difference_us: Option<Interval>,
+    /// The first packets with faults.
+    pub differences: Vec<Difference>,
+    /// Slow packets that fast packets overtook, or the reverse.
+    pub overtaken: u64,
+    /// Packets that were not followed to their end, since the observer missed records or frames were too long.
+    pub unseen: u64,
+    /// Records for which the observer had no room.
+    pub records_lost: u64,
+}
+
+/// A direction of a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowReport {
+    /// Protocol, addresses and ports as its packets arrive.
+    pub flow: String,
+    /// The engine that forwards its packets.
+    pub engine: Engine,
+    /// Packets that were compared, by path.
+    pub packets: BTreeMap<Way, u64>,
+}
+
+/// Figures of a path, over all flows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathReport {
+    /// Packets that entered and left; each segment of an aggregate counts.
+    pub packets: u64,
+    /// Their bytes from the L3 header on.
+    pub bytes: u64,
+    /// Packets with faults.
+    pub faults: BTreeMap<Fault, u64>,
+    /// Packets that Linux dropped for a reason of its own, such as a full queue, by reason.
+    pub dropped_by_linux: BTreeMap<String, u64>,
+    /// TCP segments with payload.
+    pub data: u64,
+    /// Those that a host sent again.
+    pub repeated: u64,
+    /// Median time from entering to leaving.
+    pub in_router_us: Option<f64>,
+    /// Median time from a segment of TCP to its acknowledgement.
+    pub round_trip_us: Option<f64>,
+}
+
+/// A value with its 95 % interval, or with the range of all periods if they are too few for one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// The middle.
+    pub value: f64,
+    /// The lower bound.
+    pub low: f64,
+    /// The upper bound.
+    pub high: f64,
+}
+
+/// A packet with a fault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// Protocol, addresses and ports as its packets arrive.
+    pub flow: String,
+    /// The path it took.
+    pub way: Way,
+    /// What is wrong.
+    pub fault: Fault,
+    /// Packets of this flow with the same fault on the same path.
+    pub packets: u64,
+    /// What differs, in words.
+    pub what: Vec<String>,
+    /// Offset of the bytes below from the L3 header.
+    pub at: usize,
+    /// The packet as it entered, in hexadecimal; zeros stand for what a router rewrites.
+    pub entered: String,
+    /// The packet as it left; empty if it was lost.
+    pub left: String,
+    /// Places among these bytes that differ.
+    pub differing: Vec<usize>,
+}
+
+/// Medians of one period, in nanoseconds.
+pub(super) type PeriodMedians = (Way, f64);
+
+/// What a run knows besides its flows.
+#[derive(Debug, Default)]
+pub(super) struct Course {
+    pub(super) seconds: f64,
+    pub(super) periods: usize,
+    pub(super) round_trips: Vec<PeriodMedians>,
+    pub(super) records_lost: u64,
+    /// What could not be observed.
+    pub(super) doubts: Vec<String>,
+    pub(super) drop_reasons: BTreeMap<u32, String>,
+}
+
+/// Makes the report of these flows, each with its name and engine.
+pub(super) fn report(flows: &[(String, Engine, &Follower)], course: Course) -> Report {
+    let mut report = Report {
+        verdict: Verdict::Equal,
+        unknown: course.doubts,
+        seconds: course.seconds,
+        periods: course.periods,
+        flows: Vec::new(),
+        paths: BTreeMap::new(),
+        faults_at_most: None,
+        round_trip_difference_us: difference(&course.round_trips),
+        differences: Vec::new(),
+        overtaken: flows.iter().map(|(.., follower)| follower.overtaken).sum(),
+        unseen: flows.iter().map(|(.., follower)| follower.unseen).sum(),
+        records_lost: course.records_lost,
+    };
+    for way in Way::ALL {
+        report.paths.insert(way, path(flows, way, &course.drop_reasons));
+    }
+    for (flow, engine, follower) in flows {
+        let packets = follower.tallies.iter().map(|(way, tally)| (*way, tally.packets)).collect();
+        report.flows.push(FlowReport { flow: flow.clone(), engine: *engine, packets });
+        compare_headers(flow, follower, &mut report);
+        let shown = follower.findings.iter().map(|finding| shown(flow, finding, follower));
+        report.differences.extend(shown);
+    }
+    report.differences.sort_by_key(|one| (one.way, one.fault));
+    report.differences.truncate(SHOWN);
+    judge(&mut report, flows);
+    report
+}
+
+fn path(flows: &[(String, Engine, &Follower)], way: Way, reasons: &BTreeMap<u32, String>) -> PathReport {
+    let mut path = PathReport::default();
+    let tallies: Vec<&Tally> = flows.iter().filter_map(|(.., one)| one.tallies.get(&way)).collect();
+    for tally in &tallies {
+        path.packets += tally.packets;
+        path.bytes += tally.bytes;
+        path.data += tally.data;
+        path.repeated += tally.repeated;
+        for (fault, count) in &tally.faults {
+            *path.faults.entry(*fault).or_default() += count;
+        }
+    }
+    for ((by, reason), count) in flows.iter().flat_map(|(.., one)| &one.by_linux) {
+        if *by == way {
+            let name = reasons.get(reason).cloned().unwrap_or_else(|| format!("reason {reason}"));
+            *path.dropped_by_linux.entry(name).or_default() += count;
+        }
+    }
+    let middle = |times: fn(&Tally) -> &Vec<f64>| {
+        let all: Vec<f64> = tallies.iter().flat_map(|tally| times(tally)).copied().collect();
+        median(&all).map(|ns| ns / 1000.0)
+    };
+    path.in_router_us = middle(|tally| &tally.in_router_ns);
+    path.round_trip_us = middle(|tally| &tally.round_trip_ns);
+    path
+}
+
+/// By how much the fast periods' medians exceed those of the slow ones.
+fn difference(medians: &[PeriodMedians]) -> Option<Interval> {
+    let of = |way: Way| -> Vec<f64> {
+        medians.iter().filter(|(one, _)| *one == way).map(|(_, ns)| ns / 1000.0).collect()
+    };
+    let (value, spread) = difference_of_samples(&of(Way::Fast), &of(Way::Slow), 1)?;
+    Some(Interval { value, low: spread.low, high: spread.high })
+}
+
+/// What the fast path does to headers must be something that Linux does to packets of the same flow.
+fn compare_headers(flow: &str, follower: &Follower, report: &mut Report) {
+    let Some(by_linux) = follower.treatments.by_linux() else { return };
+    for (treatment, seen, packets) in follower.treatments.only_fast() {
+        let fast = report.paths.entry(Way::Fast).or_default();
+        *fast.faults.entry(Fault::Headers).or_default() += packets;
+        report.differences.push(header_difference(flow, by_linux, treatment, seen, packets));
+    }
+}
+
+fn header_difference(
+    flow: &str,
+    by_linux: &Treatment,
+    treatment: &Treatment,
+    seen: &SeenTreatment,
+    packets: u64,
+) -> Difference {
+    let what = treatment.differences(by_linux).into_iter();
+    let left = &seen.left;
+    Difference {
+        flow: flow.to_owned(),
+        way: Way::Fast,
+        fault: Fault::Headers,
+        packets,
+        what: what.map(|(name, fast, linux)| format!("{name}: {fast}, with Linux {linux}")).collect(),
+        at: 0,
+        entered: String::new(),
+        left: compare::hex(&left.treated.l2, " "),
+        differing: compare::differing(&by_linux.l2, &left.treated.l2),
+    }
+}
+
+fn shown(flow: &str, finding: &Finding, follower: &Follower) -> Difference {
+    let Finding { fault, way, entered, left } = finding;
+    let left_bytes = left.as_ref().map(|left| left.kept.as_slice()).unwrap_or_default();
+    let differing = compare::differing(&entered.kept, left_bytes);
+    let first = differing.first().copied().unwrap_or(0);
+    let window = around(first, entered.kept.len());
+    let hex = |bytes: &[u8]| compare::hex(bytes.get(window.clone()).unwrap_or_default(), " ");
+    let counted = follower.tallies.get(way).and_then(|tally| tally.faults.get(fault));
+    let mut what = Vec::new();
+    if let Some(left) = left {
+        if *fault == Fault::Checksum {
+            what.push("the checksum was right when the packet entered, and wrong when it left".to_owned());
+        }
+        if !differing.is_empty() {
+            what.push(format!(
+                "differing bytes: {}, the first at byte {first} of the IP packet",
+                differing.len()
+            ));
+        } else if entered.exact != left.exact {
+            let (id, flags) = entered.exact;
+            let (now_id, now_flags) = left.exact;
+            what.push(format!("ID {id}, TCP flags {flags:#x}; left with {now_id}, {now_flags:#x}"));
+        } else if *fault == Fault::Bytes {
+            what.push(format!("ECN {}; left with {}", entered.treated.ecn, left.treated.ecn));
+        }
+    }
+    if let Some(stream) = entered.stream {
+        what.push(format!("TCP sequence number {}, {} bytes of data", stream.sequence, stream.payload));
+    }
+    Difference {
+        flow: flow.to_owned(),
+        way: *way,
+        fault: *fault,
+        packets: counted.copied().unwrap_or(1),
+        what,
+        at: window.start,
+        entered: hex(&entered.kept),
+        left: hex(left_bytes),
+        differing: differing.iter().filter(|at| window.contains(at)).map(|at| at - window.start).collect(),
+    }
+}
+
+/// The bytes of a packet of this length around one of them.
+fn around(at: usize, bytes: usize) -> Range<usize> {
+    let from = at.saturating_sub(AROUND) / 4 * 4;
+    from..bytes.min(from + 2 * AROUND)
+}
+
+fn judge(report: &mut Report, flows: &[(String, Engine, &Follower)]) {
+    let has_reference = |follower: &Follower| follower.treatments.by_linux().is_some();
+    let compared: u64 = flows.iter().filter(|(.., one)| has_reference(one)).map(|(.., one)| fast(one)).sum();
+    let faults = |way: Way| report.paths.get(&way).map_or(0, |path| path.faults.values().sum::<u64>());
+    let of_fast = faults(Way::Fast);
+    let trials = compared.max(of_fast);
+    report.faults_at_most = share_interval(of_fast, trials).map(|spread| spread.high);
+    if of_fast + faults(Way::Slow) > 0 {
+        report.verdict = Verdict::Differs;
+        return;
+    }
+    if flows.is_empty() {
+        report.unknown.push("no connection is on the fast path, or none matches".to_owned());
+    } else if compared < PACKETS_WANTED {
+        let why =
+            "too little traffic: {} fast packets were compared with what Linux does, where {} are needed";
+        let why = why.replacen("{}", &compared.to_string(), 1);
+        report.unknown.push(why.replacen("{}", &PACKETS_WANTED.to_string(), 1));
+    }
+    if report.unseen > compared {
+        report.unknown.push("the observer missed more packets than it followed".to_owned());
+    }
+    let is_known = compared >= PACKETS_WANTED && report.unseen <= compared;
+    report.verdict = if is_known { Verdict::Equal } else { Verdict::CannotTell };
+}
+
+fn fast(follower: &Follower) -> u64 {
+    follower.tallies.get(&Way::Fast).map_or(0, |tally| tally.packets)
+}
+
+#[cfg(test)]
+mod tests;
