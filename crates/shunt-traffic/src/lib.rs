@@ -5,7 +5,7 @@
 //! Time stamps that NICs take by their own clocks (`hardware_stamps.rs`).
 //!
 //! For tests: single packets through the fast path's programs (`testrun`), a TAP device, programs that stand for a VLAN
-//! device, and a TCX program that does not belong to Shunt. The daemon does not depend on this crate.
+//! device, a TCX program that does not belong to Shunt, and a broken engine. The daemon does not depend on this crate.
 //!
 //! Interface indexes belong to the network namespace of the calling thread: construct, attach and run these types on a
 //! thread in the right namespace.
@@ -13,6 +13,7 @@
 
 mod abi;
 pub mod bystander;
+mod faulty;
 mod generator;
 mod hardware_stamps;
 mod hooks;
@@ -29,6 +30,7 @@ pub mod tap;
 pub mod testrun;
 
 pub use abi::{Arrival, Pacing, TrafficEnds, TrafficState};
+pub use faulty::{EngineFault, FaultyEngine};
 pub use generator::{Generator, takes_frames};
 pub use hardware_stamps::{HardwareStamps, StampedPackets, StampsError};
 pub use hooks::{BareTcRedirect, Hooks};

@@ -27,3 +27,4 @@ mod tags;
 mod tcp;
 mod trace;
 mod variants;
+mod verify;
