@@ -109,6 +109,8 @@ failure_codes! {
     Interrupted = 130, "interrupted";
     /// SIGTERM ended a measurement early. The results until then are shown and kept.
     Terminated = 143, "terminated";
+    /// `shunt verify` found packets that differ from what Linux sends. The report says which.
+    Differs = 1, "differs";
 }
 
 impl FailureCode {

@@ -30,6 +30,7 @@ mod status;
 mod top;
 mod trace;
 mod up;
+mod verify;
 mod watch;
 mod why;
 
@@ -114,6 +115,7 @@ commands! {
     Watch(watch::WatchArgs),
     Off(off::OffArgs),
     On(off::OnArgs),
+    Verify(verify::VerifyArgs),
     Flush(flush::FlushArgs),
     Flow(flow::FlowArgs),
     Qos(qos::QosArgs),

@@ -37,5 +37,6 @@ mod transmit;
 mod unsupported_rules;
 mod up_and_down;
 mod verify_checksums;
+mod verify_command;
 mod watch_command;
 mod why_command;

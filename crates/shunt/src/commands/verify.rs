@@ -1,0 +1,217 @@
+//! `shunt verify`: whether the fast path sends what Linux would.
+
+mod view;
+
+use super::{
+    arguments::{ConnectionArgs, duration_or_seconds},
+    measure::measure_and_show,
+};
+use crate::{
+    client::control::Client,
+    command::{Command, Context},
+    failure::usage,
+    output::{Show, write_stderr},
+    render::units,
+};
+use clap::Args;
+use hyper::Method;
+use nix::unistd::geteuid;
+use shunt_api::{
+    Connection, Count, Direction, Engine, Failure, FailureCode, FlowState, Instance, OffRemoval, OffRequest,
+    Selection,
+};
+use shunt_inspect::verify::{self, Flow, Request, VerifyError, Way};
+use std::time::Duration;
+
+const STARTED: &str = "shunt: verifying; Ctrl-C ends it and shows what was seen\n";
+const OFF: &str = "/v1/off";
+/// How long rates are measured to find the busiest connections, in milliseconds.
+const RATE_OVER_MS: u64 = 500;
+/// A connection with a rule of its own takes one of the 32 rules of `shunt off`.
+const CONNECTIONS: u64 = 16;
+/// Six periods of half a second still have some packets each.
+const SHORTEST: Duration = Duration::from_secs(3);
+
+/// Compare what the fast path sends with what Linux sends: bytes, order and loss, of live connections.
+///
+/// Copies packets of the busiest connections of the engine tc as they enter the router and as they leave it; packets of
+/// other engines cannot be observed. These connections take the slow path in every other period, as by `shunt off`; the
+/// daemon ends each such period by itself if this command dies. Exit code 0: all equal; 1: packets differ, are lost or
+/// out of order; 2: cannot tell, and why.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    connections: ConnectionArgs,
+    /// How long to verify, in at least three periods of each path.
+    #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = duration_or_seconds)]
+    time: Duration,
+    /// Follow this many connections, those with the most packets.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS))]
+    limit: u64,
+}
+
+/// A resolved `shunt verify`.
+#[derive(Debug)]
+pub(crate) struct Verifying {
+    selection: Selection,
+    time: Duration,
+    limit: usize,
+}
+
+impl Command for VerifyArgs {
+    type Plan = Verifying;
+    const EXAMPLES: &str = "
+        [shunt verify]
+        shunt verify # the busiest fast connections, for half a minute
+        shunt verify 192.168.1.2 --for 2m # those of a host, for longer
+        shunt verify tcp --dport 443 --limit 16 # more connections at once
+    ";
+    const USES_INSTANCE: bool = true;
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Verifying> {
+        if self.time < SHORTEST {
+            return Err(usage("--for: at least 3s, for three periods of each path").into());
+        }
+        let selection = self.connections.selection()?;
+        Ok(Verifying { selection, time: self.time, limit: self.limit as usize })
+    }
+
+    async fn run(plan: Verifying, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        if !geteuid().is_root() {
+            let why = "shunt verify needs root: it loads programs into the kernel";
+            return Err(Failure::new(FailureCode::NotRoot, why).into());
+        }
+        let Verifying { selection, time, limit } = plan;
+        let all: Vec<Connection> =
+            context.client.get(&format!("/v1/flows?rate_over_ms={RATE_OVER_MS}")).await?;
+        let chosen = choose(all, &selection, limit);
+        let rules: Vec<Selection> = chosen.connections.iter().map(only).collect();
+        let request = Request { flows: flows(&chosen.connections), time, doubts: chosen.doubts };
+        let instance = context.instance.clone();
+        measure_and_show(show, move |stop| {
+            let mut paths = Paths::new(&instance, rules)?;
+            let mut switch = |way, time| paths.switch(way, time).map_err(|error| format!("{error:#}"));
+            Ok(verify::run(&request, stop, &mut switch, || write_stderr(STARTED)).map_err(failure)?)
+        })
+        .await
+    }
+}
+
+/// The connections to verify.
+struct Chosen {
+    connections: Vec<Connection>,
+    /// What cannot be observed.
+    doubts: Vec<String>,
+}
+
+/// The busiest fast connections of a selection.
+fn choose(mut all: Vec<Connection>, selection: &Selection, limit: usize) -> Chosen {
+    all.retain(|one| selection.has(one.proto, &[one.orig, one.reply]));
+    let is_active = |direction: &&Direction| direction.state == FlowState::Active;
+    let active = || all.iter().flat_map(|one| &one.directions).filter(is_active);
+    let others = active().filter(|direction| direction.engine != Engine::Tc).count();
+    let mut doubts = Vec::new();
+    if others > 0 {
+        let by = "forwarded by the engine xdp or external, whose packets cannot be observed";
+        doubts.push(format!("{} {by}", units::count(others as u64, "flow")));
+    }
+    all.retain(|one| observed(one).next().is_some());
+    all.sort_by_key(|one| std::cmp::Reverse((one.rate_pps, one.packets)));
+    all.truncate(limit);
+    Chosen { connections: all, doubts }
+}
+
+/// The directions whose packets can be observed: those that tc forwards.
+fn observed(connection: &Connection) -> impl Iterator<Item = &Direction> {
+    let all = connection.directions.iter();
+    all.filter(|direction| direction.state == FlowState::Active && direction.engine == Engine::Tc)
+}
+
+/// The directions to observe.
+fn flows(connections: &[Connection]) -> Vec<Flow> {
+    let directions = connections.iter().enumerate().flat_map(|(number, connection)| {
+        observed(connection).map(move |direction| Flow {
+            connection: number,
+            proto: connection.proto,
+            in_port: direction.in_port.clone(),
+            out_port: direction.out_port.clone(),
+            enters: direction.tuple,
+            leaves: direction.new,
+            engine: direction.engine,
+        })
+    });
+    directions.collect()
+}
+
+/// The selection of this connection alone.
+fn only(connection: &Connection) -> Selection {
+    let tuple = connection.orig;
+    Selection {
+        src: Some(tuple.src.into()),
+        dst: Some(tuple.dst.into()),
+        sport: Some(tuple.sport),
+        dport: Some(tuple.dport),
+        proto: Some(connection.proto),
+    }
+}
+
+/// Moves connections to the slow path and back, by rules of `shunt off` that end by themselves.
+struct Paths {
+    client: Client,
+    runtime: tokio::runtime::Runtime,
+    rules: Vec<Selection>,
+    /// The path of the connections.
+    now: Way,
+}
+
+impl Paths {
+    fn new(instance: &Instance, rules: Vec<Selection>) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { client: Client::new(instance), runtime, rules, now: Way::Fast })
+    }
+
+    /// Moves all connections, also after a failure for one of them. Returns the first failure.
+    fn switch(&mut self, way: Way, time: Duration) -> anyhow::Result<()> {
+        if self.now == way {
+            return Ok(());
+        }
+        self.now = way;
+        let Self { client, runtime, rules, .. } = self;
+        let move_which = |which: &Selection| runtime.block_on(move_one(client, which.clone(), way, time));
+        let moved: Vec<anyhow::Result<()>> = rules.iter().map(move_which).collect();
+        moved.into_iter().collect()
+    }
+}
+
+/// Adds the rule of a connection, which ends by itself after this time, or removes it.
+async fn move_one(client: &Client, which: Selection, way: Way, time: Duration) -> anyhow::Result<()> {
+    let moved: anyhow::Result<Count> = match way {
+        Way::Slow => {
+            let rule = OffRequest { which, for_s: Some(time.as_secs() + 1) };
+            client.send(Method::POST, OFF, &rule).await
+        }
+        Way::Fast => client.send(Method::DELETE, OFF, &OffRemoval { which: Some(which) }).await,
+    };
+    let has_ended = |error: &anyhow::Error| {
+        error.downcast_ref().is_some_and(|failure: &Failure| failure.code == FailureCode::NoConnection)
+    };
+    match moved {
+        // The time of the rule is over, or it was never added.
+        Err(error) if way == Way::Fast && has_ended(&error) => Ok(()),
+        moved => moved.map(drop),
+    }
+}
+
+fn failure(error: VerifyError) -> Failure {
+    let code = match &error {
+        VerifyError::NotAllowed(_) => FailureCode::NotRoot,
+        VerifyError::Programs(_) => FailureCode::KernelTooOld,
+        _ => FailureCode::Internal,
+    };
+    Failure::new(code, error.to_string())
+}
+
+#[cfg(test)]
+pub(crate) mod sample;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+use super::*;
+use crate::{
+    commands::{arguments::parse_args, flows},
+    golden::{JSON, TEXT, VERBOSE, assert_golden},
+    render::Answer,
+};
+use shunt_inspect::verify::Verdict;
+
+#[test]
+fn texts_match_their_golden_files() {
+    for (name, report, format) in [
+        ("golden/equal.txt", sample::equal(), TEXT),
+        ("golden/equal.json", sample::equal(), JSON),
+        ("golden/broken.txt", sample::broken(), VERBOSE),
+        ("golden/broken.json", sample::broken(), JSON),
+    ] {
+        assert_golden(name, &report, format);
+    }
+}
+
+#[test]
+fn the_exit_code_is_the_verdict() {
+    let code = |verdict: Verdict| {
+        let report = verify::Report { verdict, ..sample::equal() };
+        Answer::failure(&report).map(|failure| failure.code.exit_code())
+    };
+    let verdicts = [Verdict::Equal, Verdict::Differs, Verdict::CannotTell];
+    assert_eq!(verdicts.map(code), [None, Some(1), Some(2)]);
+}
+
+#[test]
+fn only_active_connections_of_the_engine_tc_are_followed() {
+    let connection = |engine: Engine, state: FlowState, rate_pps: u64| {
+        let mut one = flows::sample::tcp();
+        one.rate_pps = rate_pps;
+        one.directions.iter_mut().for_each(|direction| {
+            (direction.engine, direction.state) = (engine, state);
+        });
+        one
+    };
+    let all = vec![
+        connection(Engine::Tc, FlowState::Active, 5),
+        connection(Engine::Tc, FlowState::Active, 50),
+        connection(Engine::Xdp, FlowState::Active, 50_000),
+        connection(Engine::External, FlowState::Active, 500),
+        connection(Engine::Tc, FlowState::Stale, 5000),
+    ];
+    let chosen = choose(all.clone(), &Selection::default(), 8);
+    assert_eq!(chosen.connections.iter().map(|one| one.rate_pps).collect::<Vec<_>>(), [50, 5]);
+    assert!(chosen.doubts[0].starts_with("4 flows forwarded by the engine xdp or external"));
+    assert_eq!(choose(all.clone(), &Selection::default(), 1).connections.len(), 1);
+    let other = Selection { dport: Some(9), ..Selection::default() };
+    assert_eq!(choose(all, &other, 8).connections.len(), 0);
+
+    let flows = flows(&chosen.connections);
+    assert_eq!(flows.len(), 4);
+    assert_eq!((flows[0].connection, flows[1].connection, flows[2].connection), (0, 0, 1));
+    let tcp = &chosen.connections[0];
+    assert!(only(tcp).has(tcp.proto, &[tcp.orig, tcp.reply]));
+}
+
+#[test]
+fn three_seconds_are_the_shortest_time() {
+    let plan = |words: &str| {
+        let args = parse_args::<VerifyArgs>(words).unwrap();
+        (args.time, args.time < SHORTEST)
+    };
+    assert_eq!(plan(""), (Duration::from_secs(30), false));
+    assert_eq!(plan("--for 2"), (Duration::from_secs(2), true));
+    assert!(parse_args::<VerifyArgs>("--limit 17").is_err());
+}

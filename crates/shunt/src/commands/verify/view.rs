@@ -1,0 +1,180 @@
+//! The text of `shunt verify`: the verdict, then both paths side by side, then the first differences.
+
+use crate::render::{Format, Text, columns::align, style, units};
+use shunt_api::{Failure, FailureCode};
+use shunt_inspect::verify::{Difference, Fault, Interval, PathReport, Report, Verdict, Way};
+use shunt_lab::statistics::share_interval;
+use std::fmt::Write;
+
+/// What a difference prints for each fault.
+const FAULTS: [(Fault, &str); 5] = [
+    (Fault::Bytes, "changed bytes"),
+    (Fault::Checksum, "wrong checksum"),
+    (Fault::Headers, "other headers"),
+    (Fault::Lost, "lost"),
+    (Fault::Order, "out of order"),
+];
+
+impl Text for Report {
+    fn text(&self, format: Format) -> String {
+        let mut text = verdict(self);
+        if self.paths.values().any(|path| path.packets > 0) {
+            let _ = write!(text, "\n{}", table(self));
+        }
+        for difference in &self.differences {
+            let _ = write!(text, "\n{}", describe(difference));
+        }
+        text + &notes(self, format)
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        match self.verdict {
+            Verdict::Equal => None,
+            Verdict::Differs => {
+                let why =
+                    "packets differ from what Linux sends; `shunt off` takes connections off the fast path";
+                Some(Failure::new(FailureCode::Differs, why))
+            }
+            Verdict::CannotTell => {
+                let why = format!("cannot tell: {}", self.unknown.join("; "));
+                Some(Failure::new(FailureCode::Usage, why))
+            }
+        }
+    }
+}
+
+fn verdict(report: &Report) -> String {
+    let path = |way: Way| report.paths.get(&way).cloned().unwrap_or_default();
+    let (fast, slow) = (path(Way::Fast), path(Way::Slow));
+    let compared = format!(
+        "{} of {} compared in {:.0} s: {} fast, {} slow",
+        units::count(fast.packets + slow.packets, "packet"),
+        units::count(report.flows.len() as u64, "flow"),
+        report.seconds,
+        fast.packets,
+        slow.packets
+    );
+    let mut text = match report.verdict {
+        Verdict::Equal => format!("all equal, in order, none lost: {compared}\n"),
+        Verdict::Differs => {
+            format!("{} {compared}\n", style::warning(format!("{}:", differs(&fast, &slow))))
+        }
+        Verdict::CannotTell => format!("cannot tell: {}\n{compared}\n", report.unknown.join("; ")),
+    };
+    if let (Verdict::Equal, Some(most)) = (report.verdict, report.faults_at_most) {
+        let _ = writeln!(
+            text,
+            "With 95 % confidence, fewer than one fast packet in {:.0} has a fault.",
+            1.0 / most
+        );
+    }
+    text
+}
+
+/// `the fast path changed bytes of 3 packets, lost 2`.
+fn differs(fast: &PathReport, slow: &PathReport) -> String {
+    let of = |path: &PathReport, name: &str| {
+        let found = FAULTS.iter().filter_map(|(fault, words)| {
+            let count = path.faults.get(fault).filter(|count| **count > 0)?;
+            Some(format!("{count} {words}"))
+        });
+        let found: Vec<String> = found.collect();
+        (!found.is_empty()).then(|| format!("{} on the {name} path", found.join(", ")))
+    };
+    let both: Vec<String> = [of(fast, "fast"), of(slow, "slow")].into_iter().flatten().collect();
+    both.join("; ")
+}
+
+fn table(report: &Report) -> String {
+    let column = |value: &dyn Fn(&PathReport) -> String| {
+        Way::ALL.map(|way| report.paths.get(&way).map_or_else(|| "-".to_owned(), value))
+    };
+    let mut rows = vec![vec![String::new(), "fast".to_owned(), "slow".to_owned()]];
+    let mut row = |name: &str, values: [String; 2]| {
+        rows.push([name.to_owned()].into_iter().chain(values).collect());
+    };
+    row("packets", column(&|path| path.packets.to_string()));
+    for (fault, name) in FAULTS {
+        row(name, column(&|path| path.faults.get(&fault).copied().unwrap_or(0).to_string()));
+    }
+    row("dropped by Linux", column(&|path| path.dropped_by_linux.values().sum::<u64>().to_string()));
+    row("TCP segments sent again", column(&repeated));
+    row("time in the router", column(&|path| time(path.in_router_us)));
+    row("round trip of TCP", column(&|path| time(path.round_trip_us)));
+    align("<>>", &rows)
+}
+
+/// A share of segments in percent, with its interval.
+fn repeated(path: &PathReport) -> String {
+    let Some(spread) = share_interval(path.repeated, path.data) else { return "-".to_owned() };
+    let percent = |share: f64| format!("{:.2}", share * 100.0);
+    let share = path.repeated as f64 / path.data as f64;
+    format!("{} % ({} to {})", percent(share), percent(spread.low), percent(spread.high))
+}
+
+fn time(us: Option<f64>) -> String {
+    us.map_or_else(|| "-".to_owned(), |us| format!("{us:.1} us"))
+}
+
+fn describe(difference: &Difference) -> String {
+    let name = FAULTS.iter().find(|(fault, _)| *fault == difference.fault).map_or("", |(_, name)| name);
+    let way = if difference.way == Way::Fast { "fast" } else { "slow" };
+    let packets = units::count(difference.packets, "packet");
+    let mut text = format!("{name}: {}, {way} path, {packets}\n", difference.flow);
+    for what in &difference.what {
+        let _ = writeln!(text, "  {what}");
+    }
+    let place = match (difference.fault, difference.at) {
+        (Fault::Headers, _) => "L2 header".to_owned(),
+        (_, at) => format!("from byte {at} of the IP packet"),
+    };
+    for (when, bytes) in [("entered", &difference.entered), ("left", &difference.left)] {
+        if !bytes.is_empty() {
+            let _ = writeln!(text, "  {when}, {place}:\n{}", hex(bytes, &difference.differing));
+        }
+    }
+    text
+}
+
+/// Sixteen bytes in a line; those that differ stand in brackets.
+fn hex(bytes: &str, differing: &[usize]) -> String {
+    let marked = bytes.split(' ').enumerate().map(|(at, byte)| match differing.contains(&at) {
+        true => format!("[{byte}]"),
+        false => format!(" {byte} "),
+    });
+    let marked: Vec<String> = marked.collect();
+    let lines = marked.chunks(16).map(|line| format!("    {}", line.concat().trim_end()));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn notes(report: &Report, format: Format) -> String {
+    let mut notes = Vec::new();
+    if report.overtaken > 0 {
+        let packets = units::count(report.overtaken, "packet");
+        notes.push(format!(
+            "{packets} were overtaken by packets of the other path, as around each proof (docs/limits/differences.md)"
+        ));
+    }
+    if let Some(Interval { value, low, high }) = report.round_trip_difference_us {
+        notes.push(format!(
+            "round trip, fast less slow, median of periods: {value:.1} us ({low:.1} to {high:.1})"
+        ));
+    }
+    if report.unseen > 0 {
+        notes.push(format!("{} could not be followed to their end", units::count(report.unseen, "packet")));
+    }
+    for (reason, count) in report.paths.values().flat_map(|path| &path.dropped_by_linux) {
+        notes.push(format!("Linux dropped {}: {reason}", units::count(*count, "packet")));
+    }
+    if report.verdict != Verdict::CannotTell {
+        notes.extend(report.unknown.iter().cloned());
+    }
+    if format.verbose {
+        for flow in &report.flows {
+            let packets = |way: Way| flow.packets.get(&way).copied().unwrap_or(0);
+            let (fast, slow) = (packets(Way::Fast), packets(Way::Slow));
+            notes.push(format!("{} by {}: {fast} fast, {slow} slow", flow.flow, flow.engine));
+        }
+    }
+    if notes.is_empty() { String::new() } else { format!("\n{}\n", notes.join("\n")) }
+}

@@ -1,0 +1,185 @@
+//! `shunt verify`: the fast path is equal to Linux, its periods end even if it is killed, and nothing is left behind.
+
+use nix::sys::signal::Signal;
+use shunt_api::Status;
+use shunt_inspect::verify::{Report, Verdict, Way};
+use shunt_testkit::{
+    Host, KernelObjects, Shunt, Stop, Topology, UdpEcho, require_root, rulesets, wait_for, wait_until,
+};
+use std::{
+    io::{Read, Write},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    thread,
+    time::Duration,
+};
+
+const TIMEOUT: Duration = Duration::from_millis(200);
+const LONG: Duration = Duration::from_secs(60);
+const UDP_PORT: u16 = 5000;
+const TCP_PORT: u16 = 5001;
+
+/// Sends datagrams of several sizes and reads their echo, until it is told to stop.
+fn exchange_datagrams(from: &Host, bind: IpAddr, to: SocketAddr, stop: &Stop) {
+    let socket = from.ns.within(|| UdpSocket::bind((bind, 0))).unwrap();
+    socket.connect(to).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut answer = [0; 2000];
+    for number in 0u32.. {
+        if stop.is_set() {
+            return;
+        }
+        let payload = [&number.to_be_bytes()[..], &vec![7; number as usize % 1400]].concat();
+        // Linux may drop the first packets of a connection.
+        let _ = socket.send(&payload);
+        let _ = socket.recv(&mut answer);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Downloads over one TCP connection until it is told to stop.
+fn download(from: &Host, server: &Host, bind: IpAddr, stop: &Stop) {
+    let address = SocketAddr::new(bind, TCP_PORT);
+    let listener = server.ns.within(|| TcpListener::bind(address)).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let block: Vec<u8> = (0..16_384u32).map(|n| (n * 7 % 251) as u8).collect();
+            while !stop.is_set() && stream.write_all(&block).is_ok() {
+                thread::sleep(Duration::from_millis(4));
+            }
+        });
+        let mut stream = from.ns.within(|| TcpStream::connect(address)).unwrap();
+        let mut block = [0; 65_536];
+        while !stop.is_set() && stream.read(&mut block).is_ok_and(|bytes| bytes > 0) {}
+    });
+}
+
+/// Runs `work` while UDP and TCP, over IPv4 with NAT and over IPv6, cross the router.
+fn under_traffic<T>(lab: &Topology, work: impl FnOnce() -> T) -> T {
+    let (lan, wan) = (lab.lan(), lab.wan());
+    let stop = Stop::default();
+    let _echoes = [wan.at(UDP_PORT), wan.at6(UDP_PORT)].map(|address| UdpEcho::start(&wan.ns, address));
+    thread::scope(|scope| {
+        let _end = stop.on_drop();
+        scope.spawn(|| exchange_datagrams(lan, lan.v4.into(), wan.at(UDP_PORT), &stop));
+        scope.spawn(|| exchange_datagrams(lan, lan.v6.into(), wan.at6(UDP_PORT), &stop));
+        scope.spawn(|| download(lan, wan, wan.v4.into(), &stop));
+        scope.spawn(|| download(lan, wan, wan.v6.into(), &stop));
+        work()
+    })
+}
+
+/// Waits until all connections are on the fast path.
+#[track_caller]
+fn all_are_fast(shunt: &Shunt) {
+    let fast = wait_for(LONG, || {
+        let flows = shunt.done("flows --json --over 0s --state active");
+        let flows: serde_json::Value = serde_json::from_str(&flows).unwrap();
+        (flows.as_array().unwrap().len() >= 4).then_some(())
+    });
+    assert!(fast.is_some(), "{}{}", shunt.done("flows"), shunt.done("status"));
+}
+
+fn off_rules(shunt: &Shunt) -> usize {
+    let status: Status = serde_json::from_str(&shunt.done("status --json")).unwrap();
+    status.off.len()
+}
+
+/// Verifies a router with this engine, whose links have offloads or not.
+#[track_caller]
+fn is_equal(engine: &str, offloads: bool) {
+    if !require_root() {
+        return;
+    }
+    let lab = Topology::two_hosts_and_a_router();
+    lab.keep_order();
+    lab.offloads(offloads);
+    lab.router().nft(rulesets::HOME_GATEWAY);
+    let shunt = Shunt::on(lab.router());
+    shunt.done(&format!("up --engine {engine}"));
+    let output = under_traffic(&lab, || {
+        all_are_fast(&shunt);
+        shunt.run("verify --for 6s --json")
+    });
+    assert_eq!(output.code, Some(0), "{}{}", output.err, output.out);
+    let report: Report = serde_json::from_str(&output.out).unwrap();
+    assert_eq!(report.verdict, Verdict::Equal);
+    // Both directions of four connections, on both paths.
+    assert_eq!(report.flows.len(), 8, "{report:#?}");
+    let packets = |way: Way| report.flows.iter().all(|flow| flow.packets.get(&way) > Some(&0));
+    assert!(packets(Way::Fast) && packets(Way::Slow), "{report:#?}");
+    assert!(report.paths[&Way::Fast].round_trip_us.is_some(), "{report:#?}");
+    assert_eq!(off_rules(&shunt), 0);
+    shunt.done("down");
+}
+
+#[test]
+fn tc_is_equal_to_linux() {
+    is_equal("tc", false);
+}
+
+#[test]
+fn tc_is_equal_to_linux_with_aggregates() {
+    is_equal("tc", true);
+}
+
+#[test]
+fn the_engine_xdp_cannot_be_observed_and_the_answer_says_so() {
+    if !require_root() {
+        return;
+    }
+    let lab = Topology::two_hosts_and_a_router();
+    lab.offloads(false);
+    lab.router().nft(rulesets::HOME_GATEWAY);
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine xdp");
+    let output = under_traffic(&lab, || {
+        all_are_fast(&shunt);
+        shunt.run("verify --for 3s")
+    });
+    assert_eq!(output.code, Some(2), "{output:?}");
+    assert!(
+        output.out.contains("by the engine xdp or external, whose packets cannot be observed"),
+        "{output:?}"
+    );
+    shunt.done("down");
+}
+
+#[test]
+fn without_fast_connections_there_is_no_answer() {
+    if !require_root() {
+        return;
+    }
+    let lab = Topology::two_hosts_and_a_router();
+    let shunt = Shunt::on(lab.router());
+    assert_eq!(shunt.run("verify").code, Some(21));
+    shunt.done("up --engine tc");
+    let output = shunt.run("verify --for 3s");
+    assert_eq!(output.code, Some(2), "{output:?}");
+    assert!(output.out.contains("cannot tell: no connection is on the fast path"), "{output:?}");
+    shunt.done("down");
+}
+
+#[test]
+fn a_killed_verify_leaves_nothing_behind() {
+    if !require_root() {
+        return;
+    }
+    let lab = Topology::two_hosts_and_a_router();
+    lab.router().nft(rulesets::HOME_GATEWAY);
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine tc");
+    under_traffic(&lab, || {
+        all_are_fast(&shunt);
+        let mut running = shunt.start("verify --for 6s");
+        wait_until("the slow period begins", || off_rules(&shunt) > 0 || running.ended().is_some());
+        let held = KernelObjects::held_by(running.pid());
+        running.signal(Signal::SIGKILL);
+        wait_until("the command is dead", || running.ended().is_some());
+        assert_eq!(held.not_freed(), None);
+        // The daemon ends the period.
+        wait_until("the rules have ended", || off_rules(&shunt) == 0);
+        all_are_fast(&shunt);
+    });
+    shunt.done("down");
+}
