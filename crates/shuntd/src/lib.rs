@@ -16,6 +16,7 @@ mod generated_docs;
 mod iptables_poll;
 mod kernel_probes;
 mod kernel_types;
+mod kept_file;
 mod log_writer;
 mod off_rules;
 mod place_index;

@@ -1,14 +1,16 @@
 //! The rules of `shunt off`: a few, kept in a file across restarts of the daemon and of the machine.
 
+use crate::kept_file::{KeptFile, Replacement};
 use serde::{Deserialize, Serialize};
 use shunt_api::{Failure, FailureCode, OffRequest, OffRule, Proto, Selection, Tuple};
 use shunt_bpf::OffMatch;
 use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    path::PathBuf,
     time::{SystemTime, UNIX_EPOCH},
 };
+
+/// More than [`OffRule::MOST`] rules take.
+const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// A rule, as the file has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,21 +24,12 @@ struct KeptRule {
 #[derive(Debug)]
 pub(crate) struct OffRules {
     rules: Vec<KeptRule>,
-    path: PathBuf,
-    /// How often the rules have changed.
-    version: u64,
-    /// The version in the file.
-    written: Arc<Mutex<u64>>,
+    file: KeptFile,
 }
 
-/// What the file is to have. It is written on another thread than the event loop's.
+/// What the file is to have.
 #[derive(Debug)]
-pub(crate) struct OffFile {
-    path: PathBuf,
-    text: Result<String, String>,
-    version: u64,
-    written: Arc<Mutex<u64>>,
-}
+pub(crate) struct OffFile(Replacement);
 
 /// Seconds since 1970.
 pub(crate) fn unix_time() -> u64 {
@@ -46,16 +39,10 @@ pub(crate) fn unix_time() -> u64 {
 impl OffRules {
     /// Reads the rules that have not ended. If the file is damaged, there are none, and the log says so.
     pub(crate) fn load(path: PathBuf, now: u64) -> Self {
-        let rules = match fs::read_to_string(&path) {
-            Ok(text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(error.to_string()),
-        };
-        let rules = rules.unwrap_or_else(|why| {
-            tracing::warn!("{}: {why}; the rules of `shunt off` are lost: type them again", path.display());
-            Vec::new()
-        });
-        let mut loaded = Self { rules, path, version: 0, written: Arc::default() };
+        let file = KeptFile::new(path, FILE_BYTES_MAX);
+        let decode = |bytes: &[u8]| serde_json::from_slice(bytes).map_err(|error| error.to_string());
+        let rules = file.load("the rules of `shunt off` are lost: type them again", decode);
+        let mut loaded = Self { rules: rules.unwrap_or_default(), file };
         loaded.expire(now);
         loaded.rules.truncate(OffRule::MOST);
         loaded
@@ -105,7 +92,6 @@ impl OffRules {
             }
             None => self.rules.push(KeptRule { which, until }),
         }
-        self.version += 1;
         Ok(())
     }
 
@@ -123,7 +109,6 @@ impl OffRules {
             let why = format!("no rule `{}`; rules of `shunt off`: {known}", which.words());
             return Err(Failure::new(FailureCode::NoConnection, why));
         }
-        self.version += 1;
         Ok((before - self.rules.len()) as u64)
     }
 
@@ -148,46 +133,24 @@ impl OffRules {
     }
 
     /// What the file is to have now.
-    pub(crate) fn file(&self) -> OffFile {
-        OffFile {
-            path: self.path.clone(),
-            text: serde_json::to_string_pretty(&self.rules).map_err(|error| error.to_string()),
-            version: self.version,
-            written: Arc::clone(&self.written),
-        }
+    pub(crate) fn file(&mut self) -> OffFile {
+        let rules = self.rules.clone();
+        OffFile(self.file.replace(move || {
+            let text = serde_json::to_string_pretty(&rules).map_err(|error| error.to_string())?;
+            Ok(format!("{text}\n").into_bytes())
+        }))
     }
 }
 
 impl OffFile {
-    /// Writes the file, unless a later version is there already.
+    /// Writes the file, unless a later version is there already. Waits for the disk.
     ///
     /// # Errors
     /// If it cannot be written: the rules hold until the daemon ends.
     pub(crate) fn write(self) -> Result<(), Failure> {
-        let Self { path, text, version, written } = self;
-        let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
-        if *written > version {
-            return Ok(());
-        }
-        let done = text.and_then(|text| replace(&path, &text).map_err(|error| error.to_string()));
-        done.map_err(|why| {
-            let why = format!("the rules hold now, but not after a restart: {}: {why}", path.display());
-            Failure::new(FailureCode::Internal, why)
-        })?;
-        *written = version;
-        Ok(())
+        let failed = |why| format!("the rules hold now, but not after a restart: {why}");
+        self.0.write().map_err(|why| Failure::new(FailureCode::Internal, failed(why)))
     }
-}
-
-/// Writes a file so that it is whole whatever happens.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    let new = path.with_extension("off.new");
-    fs::write(&new, format!("{text}\n"))?;
-    fs::File::open(&new)?.sync_all()?;
-    fs::rename(&new, path)
 }
 
 const fn number(proto: Proto) -> u8 {
@@ -237,7 +200,7 @@ mod tests {
             ]
         );
         assert_eq!(OffRules::load(path.clone(), 1060).list(1060).len(), 1);
-        fs::write(&path, "[{").unwrap();
+        std::fs::write(&path, "[{").unwrap();
         assert!(OffRules::load(path, 1000).is_empty());
     }
 

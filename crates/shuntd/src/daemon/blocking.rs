@@ -1,8 +1,9 @@
 //! System calls that may wait, made by threads of their own: for the RTNL lock, which others can hold for seconds, for
-//! conntrack's lock, or for a process that ends. The event loop hands over what to do, and gets back what to do with
-//! the result.
+//! conntrack's lock, for a disk, or for a process that ends. The event loop hands over what to do, and gets back what to
+//! do with the result.
 
 use super::Daemon;
+use crate::kept_file::Replacement;
 use shunt_kernel::{Error, Linux};
 use std::{
     collections::VecDeque,
@@ -25,14 +26,17 @@ pub(super) enum BlockingThread {
     Conntrack,
     /// Ends processes.
     Processes,
+    /// Writes files that are kept across restarts.
+    Files,
 }
 
-const LANES: [(BlockingThread, &str); 5] = [
+const LANES: [(BlockingThread, &str); 6] = [
     (BlockingThread::State, "kernel-state"),
     (BlockingThread::Captures, "captures"),
     (BlockingThread::Attachments, "attachments"),
     (BlockingThread::Conntrack, "conntrack"),
     (BlockingThread::Processes, "processes"),
+    (BlockingThread::Files, "files"),
 ];
 
 /// What the event loop does with a result.
@@ -81,8 +85,8 @@ impl BlockingCalls {
                 .map_err(Error::Wait)?;
             Ok(Thread { jobs, open: VecDeque::new(), handle })
         };
-        let [state, captures, attachments, conntrack, processes] = LANES.map(start);
-        Ok(Self { threads: [state?, captures?, attachments?, conntrack?, processes?], done })
+        let [state, captures, attachments, conntrack, processes, files] = LANES.map(start);
+        Ok(Self { threads: [state?, captures?, attachments?, conntrack?, processes?, files?], done })
     }
 
     fn thread(&self, lane: BlockingThread) -> &Thread {
@@ -165,6 +169,17 @@ impl Daemon {
                 blocking.ask(lane, name, work);
             }
         }
+    }
+
+    /// Replaces a file. Files that are asked for before the event loop ends are written before the daemon exits. If the
+    /// file cannot be written, the log says so with `loss`: what a restart would lose.
+    pub(super) fn keep(&mut self, name: &'static str, contents: Replacement, loss: &'static str) {
+        let write = move |_: &mut Linux| {
+            if let Err(why) = contents.write() {
+                tracing::warn!("{why}; {loss}");
+            }
+        };
+        self.in_background(BlockingThread::Files, name, write, |_, ()| ());
     }
 
     /// Whether such a call is being made.
