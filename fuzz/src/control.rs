@@ -3,7 +3,7 @@
 //! For any input, the server must answer or hang up, report an error in one line, and pass on complete requests only.
 //! Time is simulated: it advances when all tasks wait, so timeouts cost nothing.
 
-use shunt_api::{ErrorBody, Failure, Selection, SlowTable, StaticRemoval, StaticTable, Status};
+use shunt_api::{ErrorBody, Failure, HistoryTable, Selection, SlowTable, StaticRemoval, StaticTable, Status};
 use shuntd::control::{self, Call, FlowSource, Job, Listeners, Listing, MetricsSource, TrackedEntries};
 use std::{cell::RefCell, collections::BTreeMap, io, path::PathBuf, time::Duration};
 use tokio::{
@@ -136,6 +136,8 @@ async fn answer(mut calls: mpsc::Receiver<Call>) {
                 let none = || TrackedEntries { counted: true, entries: Box::new(std::iter::empty()) };
                 reply.send(Job::new(move || Ok(none()))).is_err()
             }
+            Call::History(_, reply) => reply.send(Job::new(|| Ok(HistoryTable::default()))).is_err(),
+            Call::MeasurePrograms(reply) => reply.send(()).is_err(),
             // A stream that ends at once.
             Call::Watch(reply) => reply.send(Ok(broadcast::channel(1).1)).is_err(),
             Call::Flush(reply) => reply.send(3).is_err(),

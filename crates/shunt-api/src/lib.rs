@@ -21,12 +21,14 @@
 //! | `GET /v1/off` | | a list of [`OffRule`] |
 //! | `POST /v1/off` | [`OffRequest`] | [`Count`]: the rules that there are now |
 //! | `DELETE /v1/off` | [`OffRemoval`] | [`Count`]: the rules that were removed |
+//! | `GET /v1/history?for_s=86400&rows=120` | | [`HistoryTable`] of the last seconds, merged into at most so many rows |
 //! | `GET /v1/openapi.json` | | the OpenAPI description of all requests |
 //! | `GET /metrics` | | metrics in the text format of Prometheus |
 //!
 //! If a request fails, the body of the answer is an [`ErrorBody`].
 
 mod config;
+mod costs;
 #[cfg(feature = "cli")]
 mod daemon_arguments;
 mod document;
@@ -35,6 +37,7 @@ mod engine;
 mod failure;
 mod files;
 mod flows;
+mod history;
 mod instance;
 mod mark;
 mod off;
@@ -53,6 +56,7 @@ mod why;
 mod wording;
 
 pub use config::{CaptureChoice, ChecksumChoice, Config, EngineChoice, LimitChoice, LogLevel, WaitChoice};
+pub use costs::{OwnCosts, ProgramCost};
 #[cfg(feature = "cli")]
 pub use daemon_arguments::DaemonArguments;
 pub use document::{describe as describe_toml_error, read as read_document};
@@ -60,6 +64,7 @@ pub use engine::Engine;
 pub use failure::{ErrorBody, Failure, FailureCode};
 pub use files::FILES;
 pub use flows::{Connection, Direction, DirectionName, Family, FlowState, Proto, Tuple};
+pub use history::{Happening, HistoryEvent, HistoryRow, HistoryTable, PortRates};
 pub use instance::{Instance, RUNTIME_DIR_VARIABLE, STATE_DIR_VARIABLE, runtime_dir, state_dir};
 pub use mark::MarkMatch;
 pub use off::{OffRemoval, OffRequest, OffRule};

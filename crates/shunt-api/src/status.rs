@@ -1,6 +1,6 @@
 //! The state of an instance: the answer of `GET /v1/status`.
 
-use crate::{engine::Engine, flows::Family, off::OffRule, qos::UnusedQueues};
+use crate::{costs::OwnCosts, engine::Engine, flows::Family, off::OffRule, qos::UnusedQueues};
 use serde::{Deserialize, Serialize};
 use shunt_wire::Mac;
 use std::{collections::BTreeMap, fmt, net::IpAddr};
@@ -75,6 +75,9 @@ pub struct Status {
     /// The longest step of the daemon's event loop in the last minute; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_step: Option<LongestStep>,
+    /// What Shunt itself costs; absent in answers of older daemons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<OwnCosts>,
 }
 
 /// A station that has kept moving between ports of a bridge, or whose IP address has kept moving between MACs, within

@@ -56,4 +56,13 @@ impl Counters {
             *mine += theirs;
         }
     }
+
+    /// Takes away what was counted before. A count that is smaller now becomes 0.
+    pub fn subtract(&mut self, before: &Self) {
+        let words: &mut CounterWords = zerocopy::transmute_mut!(self);
+        let others: &CounterWords = zerocopy::transmute_ref!(before);
+        for (mine, theirs) in words.iter_mut().zip(others) {
+            *mine = mine.saturating_sub(*theirs);
+        }
+    }
 }

@@ -211,6 +211,12 @@ pub fn program_id(fd: BorrowedFd<'_>) -> Option<u32> {
     Some(program_info(fd, &mut [])?.id)
 }
 
+/// How often a program ran while the kernel counted, and for how many nanoseconds. None if there is no such program.
+pub(crate) fn program_runs(id: u32) -> Option<(u64, u64)> {
+    let info = program_info(program_by_id(id).ok()?.as_fd(), &mut [])?;
+    Some((info.run_cnt, info.run_time_ns))
+}
+
 /// Describes a program, and its maps as far as there is room.
 fn program_info(fd: BorrowedFd<'_>, map_ids: &mut [u32]) -> Option<libbpf_sys::bpf_prog_info> {
     let mut info = libbpf_sys::bpf_prog_info {

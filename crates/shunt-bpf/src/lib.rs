@@ -5,6 +5,7 @@ pub mod abi;
 pub mod attach;
 mod control;
 pub mod core;
+mod costs;
 mod dependencies;
 mod epochs;
 mod error;
@@ -29,6 +30,7 @@ pub mod verifier;
 pub mod wire;
 
 pub use control::{ControlBlock, Masked, RuleChanges};
+pub use costs::{ProgramMeter, ProgramRuns};
 pub use dependencies::Dependency;
 pub use epochs::Epochs;
 pub use error::Error;

@@ -43,6 +43,11 @@ impl Maps {
         self.by_name.get(name)
     }
 
+    /// All maps.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &MapHandle> {
+        self.by_name.values()
+    }
+
     pub(crate) fn get(&self, name: &'static str) -> Result<&MapHandle, Error> {
         self.find(name).ok_or(Error::Missing { object: "loaded", name })
     }

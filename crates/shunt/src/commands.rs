@@ -13,6 +13,7 @@ mod flow;
 mod flows;
 mod flush;
 mod generate;
+mod history;
 mod lab;
 mod line;
 mod link;
@@ -110,6 +111,7 @@ commands! {
     Flows(flows::FlowsArgs),
     Export(export::ExportArgs),
     Top(top::TopArgs),
+    History(history::HistoryArgs),
     Why(why::WhyArgs),
     Conntrack(conntrack::ConntrackArgs),
     Watch(watch::WatchArgs),

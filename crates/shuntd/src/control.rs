@@ -19,12 +19,15 @@ pub use routes::openapi_document;
 pub(crate) use socket::check;
 pub use socket::{Listeners, bind, clean_up, unbind};
 
-use crate::connection_search::{Candidate, Found};
+use crate::{
+    connection_search::{Candidate, Found},
+    history::Range,
+};
 use admission::Client;
 use hyper::{Request, body::Incoming};
 use shunt_api::{
-    Connection, Explained, Failure, OffRemoval, OffRequest, OffRule, QosRemoval, QosStatus, QosTable,
-    Selection, SlowTable, StaticRemoval, StaticTable, Status, Tracked, WatchEvent,
+    Connection, Explained, Failure, HistoryTable, OffRemoval, OffRequest, OffRule, QosRemoval, QosStatus,
+    QosTable, Selection, SlowTable, StaticRemoval, StaticTable, Status, Tracked, WatchEvent,
 };
 use shunt_http::{Admission, Hosts, Refusal};
 use std::{
@@ -60,6 +63,10 @@ pub enum Call {
     Explain(Vec<Candidate>, oneshot::Sender<Result<Vec<Explained>, Failure>>),
     /// Read conntrack's table. The answer is a job that reads it on another thread.
     Conntrack(oneshot::Sender<Job<TrackedEntries>>),
+    /// Return a range of the history. The answer is a job that merges it on another thread.
+    History(Range, oneshot::Sender<Job<HistoryTable>>),
+    /// Measure the programs for some seconds.
+    MeasurePrograms(oneshot::Sender<()>),
     /// Subscribe to what happens to flows from now on.
     Watch(oneshot::Sender<Result<broadcast::Receiver<WatchEvent>, Failure>>),
     /// Retire every learned flow. The answer is their number.

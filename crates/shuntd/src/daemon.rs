@@ -10,6 +10,7 @@ mod explain;
 mod external;
 mod kernel_state;
 mod look_ahead;
+mod recorder;
 mod ruleset_reader;
 mod settings;
 mod status;
@@ -37,6 +38,7 @@ use data_plane_events::DataPlaneEvents;
 use external::ExternalEngine;
 use kernel_state::KernelReads;
 use look_ahead::LookingAhead;
+use recorder::Recorder;
 use ruleset_reader::RulesetReader;
 use shunt_api::{Config, Failure, Instance};
 use shunt_bpf::DataPlane;
@@ -82,6 +84,7 @@ pub(crate) struct Daemon {
     steps: StepMeter,
     static_flows: StaticFlows,
     off_rules: OffRules,
+    recorder: Recorder,
     trace_stream: TraceStream,
     ruleset_reader: RulesetReader,
     external: ExternalEngine,
@@ -130,6 +133,7 @@ impl Daemon {
             steps: StepMeter::default(),
             static_flows: StaticFlows::default(),
             off_rules: parts.off_rules,
+            recorder: Recorder::new(parts.history),
             trace_stream: TraceStream::default(),
             ruleset_reader: RulesetReader::default(),
             external: ExternalEngine::default(),
@@ -227,7 +231,8 @@ impl Daemon {
         let (rtnl_barrier, mut finished) = rtnl_barrier::start();
         self.rtnl_barrier = Some(rtnl_barrier);
         self.blocking = Some(BlockingCalls::start().map_err(internal)?);
-        let reply = loop {
+        self.begin_recording();
+        let (reply, by) = loop {
             let corrections_due = self.corrections_due();
             let (turn, start) = next_step(async {
                 tokio::select! {
@@ -256,7 +261,8 @@ impl Daemon {
             let name = turn.name();
             match turn {
                 Turn::Tick => self.on_tick(&mut service_manager),
-                Turn::Signal | Turn::NoCalls => break None,
+                Turn::Signal => break (None, "a signal"),
+                Turn::NoCalls => break (None, "the end of its control socket"),
                 Turn::KernelChanges(changes) => self.on_kernel_changes(changes.map_err(internal)?),
                 Turn::Finished(done) => self.on_finished(done),
                 Turn::Done(done) => self.on_done(done),
@@ -271,12 +277,13 @@ impl Daemon {
                 Turn::Sweep => self.sweeper.sweep_part(&self.plane, self.config.idle),
                 Turn::StaticFlows => self.work_on_static_flows(),
                 Turn::Ruleset(read) => self.on_ruleset(read),
-                Turn::Call(Call::Stop(reply)) => break Some(reply),
+                Turn::Call(Call::Stop(reply)) => break (Some(reply), "`shunt down`"),
                 Turn::Call(call) => self.answer(call),
             }
             self.steps.record(name, start);
         };
         service_manager.stopping();
+        self.end_recording(by);
         Ok(reply)
     }
 
@@ -289,6 +296,7 @@ impl Daemon {
         {
             tracing::warn!("a rule of `shunt off` has ended, but its connections stay slow: {error}");
         }
+        self.record_tick();
         self.review_look_ahead();
         self.trace_stream.report_lost(&self.plane);
         service_manager.tick();
@@ -297,6 +305,7 @@ impl Daemon {
     /// Lets the rules of `shunt off` take effect: the programs learn nothing from the connections that they name, and
     /// every flow is proved again, or refused, by its next packet.
     fn enforce_off(&mut self) -> Result<(), shunt_bpf::Error> {
+        self.record_off();
         self.plane.set_off(&self.off_rules.matches())?;
         self.handle(Event::Off);
         Ok(())

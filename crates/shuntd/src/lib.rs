@@ -13,10 +13,11 @@ mod flow_listing;
 mod foreign_programs;
 #[cfg(test)]
 mod generated_docs;
+mod history;
 mod iptables_poll;
+mod kept_file;
 mod kernel_probes;
 mod kernel_types;
-mod kept_file;
 mod log_writer;
 mod off_rules;
 mod place_index;

@@ -3,6 +3,8 @@
 use crate::{
     control,
     failures::{failure, internal, load_failure},
+    history::{Clock, FILE_BYTES_MAX, History},
+    kept_file::KeptFile,
     kernel_types::{self, pretends_missing},
     off_rules::{OffRules, unix_time},
 };
@@ -29,6 +31,7 @@ pub(crate) struct Parts {
     pub(crate) actions: Vec<Action>,
     /// The rules of `shunt off` that were kept.
     pub(crate) off_rules: OffRules,
+    pub(crate) history: History,
 }
 
 pub(crate) fn require_root() -> Result<(), Failure> {
@@ -199,7 +202,9 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
     refuse(port_obstacles(instance, &core, &mut kernel, config)?)?;
     let state = state_dir(env::var_os(STATE_DIR_VARIABLE), env::var_os(RUNTIME_DIR_VARIABLE));
     let off_rules = OffRules::load(instance.off_path(&state), unix_time());
-    Ok(Parts { kernel, subscription, plane, core, actions, off_rules })
+    let file = KeptFile::new(instance.history_path(&state), FILE_BYTES_MAX);
+    let history = History::load(file, Clock::read(), env!("CARGO_PKG_VERSION"));
+    Ok(Parts { kernel, subscription, plane, core, actions, off_rules, history })
 }
 
 /// Attaches the programs that invalidate flows inside the kernel, before a change is acknowledged. Without one of them,

@@ -190,7 +190,19 @@ impl Page {
         let help = "Expired flows whose counts are missing from `shunt conntrack`.";
         self.counters(("shunt_counts_lost_total", help), [], [([], status.counts_lost)])?;
         let help = "Lines of the log that could not be written.";
-        self.counters(("shunt_log_lines_lost_total", help), [], [([], status.log_lines_lost)])
+        self.counters(("shunt_log_lines_lost_total", help), [], [([], status.log_lines_lost)])?;
+        self.costs(status)
+    }
+
+    fn costs(&self, status: &Status) -> prometheus::Result<()> {
+        if let Some(costs) = &status.costs {
+            let help = "Memory of the daemon's maps in the kernel, the flow table among them.";
+            self.gauge("shunt_maps_memory_bytes", help, costs.maps_bytes as f64)?;
+            if let Some(cores) = costs.programs_cores {
+                self.gauge("shunt_programs_cores", "Cores that the programs in the kernel use.", cores)?;
+            }
+        }
+        Ok(())
     }
 
     fn process(&self, started_at: Duration) -> prometheus::Result<()> {

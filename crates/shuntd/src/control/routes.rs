@@ -1,5 +1,6 @@
 //! The paths of the control socket.
 
+mod history;
 mod off;
 mod slow;
 
@@ -85,6 +86,7 @@ fn paths() -> OpenApiRouter<AppState> {
         .routes(routes!(slow::slow))
         .routes(routes!(why))
         .routes(routes!(conntrack))
+        .routes(routes!(history::history))
         .routes(routes!(watch))
         .routes(routes!(flush))
         .routes(routes!(stop))
@@ -134,6 +136,7 @@ pub(super) fn page_router(calls: mpsc::Sender<Call>, reports: PathBuf) -> Router
         .routes(routes!(flows))
         .routes(routes!(slow::slow))
         .routes(routes!(why))
+        .routes(routes!(history::history))
         .routes(routes!(list_reports))
         .routes(routes!(read_report))
         .split_for_parts();
@@ -169,10 +172,31 @@ async fn without_guess(mut answer: Response) -> Response {
     answer
 }
 
-/// Ports, counts, flows by state, and what the kernel can do.
-#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status), Refused))]
-async fn status(State(state): Shared, client: Option<Extension<Client>>) -> Result<Response, Refusal> {
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct StatusQuery {
+    /// Measure the CPU time of the programs for the next five seconds: `costs.programs` of later answers will be new.
+    /// Each run of a program of this machine costs two more readings of the clock meanwhile. Only for the owner; others
+    /// get the figures of the last minute.
+    #[serde(default)]
+    #[param(required = false)]
+    measure: bool,
+}
+
+/// Ports, counts, flows by state, costs, and what the kernel can do.
+#[utoipa::path(get, path = "/v1/status", params(StatusQuery), responses((status = 200, body = Status), Refused))]
+async fn status(
+    State(state): Shared,
+    client: Option<Extension<Client>>,
+    query: Result<Query<StatusQuery>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let Query(StatusQuery { measure }) = query.map_err(|why| bad(why.body_text()))?;
+    let is_owner = client.as_ref().is_some_and(|Extension(client)| *client == Client::Owner);
     let share = state.share(client);
+    if measure && is_owner {
+        share.call(ANSWER_TIME, Call::MeasurePrograms).await?;
+    }
     let make = async {
         let status = share.call(ANSWER_TIME, Call::Status).await?;
         serde_json::to_vec(&status).map_err(|why| internal(why.to_string()))

@@ -109,6 +109,7 @@ impl Daemon {
         self.counted_epoch = epoch;
         *self.epoch_moves.entry(cause).or_default() += 1;
         self.last_move = Some((Instant::now(), cause));
+        self.recorder.note_move(cause);
         self.trace_stream.send_epoch(epoch, &cause.to_string());
         tracing::debug!("epoch {epoch}: {cause}");
     }

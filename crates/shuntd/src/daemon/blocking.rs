@@ -28,15 +28,18 @@ pub(super) enum BlockingThread {
     Processes,
     /// Writes files that are kept across restarts.
     Files,
+    /// Measures programs for a while.
+    Meter,
 }
 
-const LANES: [(BlockingThread, &str); 6] = [
+const LANES: [(BlockingThread, &str); 7] = [
     (BlockingThread::State, "kernel-state"),
     (BlockingThread::Captures, "captures"),
     (BlockingThread::Attachments, "attachments"),
     (BlockingThread::Conntrack, "conntrack"),
     (BlockingThread::Processes, "processes"),
     (BlockingThread::Files, "files"),
+    (BlockingThread::Meter, "meter"),
 ];
 
 /// What the event loop does with a result.
@@ -85,8 +88,9 @@ impl BlockingCalls {
                 .map_err(Error::Wait)?;
             Ok(Thread { jobs, open: VecDeque::new(), handle })
         };
-        let [state, captures, attachments, conntrack, processes, files] = LANES.map(start);
-        Ok(Self { threads: [state?, captures?, attachments?, conntrack?, processes?, files?], done })
+        let [state, captures, attachments, conntrack, processes, files, meter] = LANES.map(start);
+        let threads = [state?, captures?, attachments?, conntrack?, processes?, files?, meter?];
+        Ok(Self { threads, done })
     }
 
     fn thread(&self, lane: BlockingThread) -> &Thread {

@@ -50,6 +50,14 @@ impl Daemon {
                 let reader = ConntrackReader::new(&self.plane).map_err(internal);
                 drop(reply.send(Job::new(move || reader?.read())));
             }
+            Call::History(range, reply) => {
+                let answer = self.recorder.history().answer(range);
+                drop(reply.send(Job::new(move || Ok(answer.table()))));
+            }
+            Call::MeasurePrograms(reply) => {
+                self.recorder.want_costs();
+                let _ = reply.send(());
+            }
             Call::Watch(reply) => {
                 let _ = reply.send(self.trace_stream.subscribe(&self.plane).map_err(internal));
             }

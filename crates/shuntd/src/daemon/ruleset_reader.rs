@@ -76,6 +76,7 @@ impl Daemon {
             );
         }
         self.handle(read.event);
+        self.record_hold();
     }
 }
 

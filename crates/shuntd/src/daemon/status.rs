@@ -93,6 +93,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
         kernel: probes(daemon),
         unstable_stations: unstable_stations(daemon),
         longest_step: daemon.steps.longest(),
+        costs: Some(daemon.recorder.costs()),
     }
 }
 

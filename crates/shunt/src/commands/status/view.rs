@@ -1,6 +1,6 @@
 //! The text of `shunt status`, and of `shunt up`.
 
-use super::verdict;
+use super::{costs, verdict};
 use crate::{
     commands::off::view::describe as off_rules,
     render::{Answer, Format, Text, columns::align, json_line, style, units},
@@ -100,6 +100,7 @@ pub(crate) fn describe(status: &Status, verbose: bool) -> String {
         status.epoch,
         status.version,
     );
+    text += &costs::lines(status.costs.as_ref(), verbose);
     text += &slow_causes(&status.slow_causes);
     text += &off_rules(&status.off);
     text += &unused_queues(&status.unused_queues);
@@ -330,7 +331,8 @@ mod tests {
     fn the_text_of_status_shows_every_value_of_the_json() {
         // These values appear in other units or words, as all bytes do: 93784 as 1d 2h 3m 4s, 0.999 as 99.9 %, true as
         // up, 4 as ipv4. A count of one rule is not shown, a rule of legacy iptables is named by its command, and
-        // `unread` is null. The longest step is shown in milliseconds.
+        // `unread` is null. The longest step is shown in milliseconds, costs in parts
+        // of a core.
         let scaled = [
             ".held",
             ".unread",
@@ -350,6 +352,14 @@ mod tests {
             ".longest_step.name",
             ".longest_step.seconds",
             ".longest_step.cpu_seconds",
+            ".daemon_cores",
+            ".programs_cores",
+            ".daemon_bytes",
+            ".maps_bytes",
+            ".flow_bytes",
+            ".run_ns",
+            ".runs_per_s",
+            ".measured_ago_s",
         ];
         assert_eq!(text_lacks(&status(), &scaled), []);
         let text = show(&status(), VERBOSE);

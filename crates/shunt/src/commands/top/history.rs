@@ -5,10 +5,11 @@ use super::{
     sample::{self, Sample, Span},
 };
 use crate::commands::top::view::{Change, Top};
-use shunt_api::Status;
+use shunt_api::{HistoryTable, Status};
 use std::{
     cmp::Reverse,
     collections::VecDeque,
+    iter,
     time::{Duration, Instant},
 };
 
@@ -32,6 +33,26 @@ pub(super) struct History {
 }
 
 impl History {
+    /// Begins the fast share over time with what the daemon has counted before.
+    pub(super) fn begin_with(&mut self, table: &HistoryTable, interval: Duration) {
+        let samples = |seconds: f64| (seconds / interval.as_secs_f64()).round() as usize;
+        let mut end = None;
+        for row in &table.rows {
+            let gap = end.map_or(0.0, |end| row.at as f64 - end);
+            let shares = iter::repeat_n(None, samples(gap).min(SHARES_MAX))
+                .chain(iter::repeat_n(row.fast_share, samples(row.seconds).min(SHARES_MAX)));
+            self.shares.extend(shares);
+            end = Some(row.at as f64 + row.seconds);
+        }
+        self.shares.drain(..self.shares.len().saturating_sub(SHARES_MAX));
+    }
+
+    /// The time of the daemon's history that the chart has room for.
+    pub(super) fn chart_time(interval: Duration) -> Duration {
+        let all = interval.saturating_mul(SHARES_MAX as u32);
+        all.clamp(Duration::from_secs(60), Duration::from_secs(HistoryTable::KEPT_S))
+    }
+
     /// Adds a sample. Returns the state between the last sample and this one; none if there is no last one, or if it
     /// was of another process.
     pub(super) fn add(&mut self, sample: Sample, names: &Names) -> Option<Top> {
@@ -60,13 +81,15 @@ impl History {
         let connections = sample::all_connections(last, now);
         let mut hosts = totals(&connections, names);
         hosts.sort_by_key(|host| Reverse((host.rate_bps(), host.rate_pps)));
-        let Status { instance, uptime_s, epoch, flows, slow_causes, epoch_moves, .. } = now.status.clone();
+        let Status { instance, uptime_s, epoch, flows, slow_causes, epoch_moves, costs, .. } =
+            now.status.clone();
         Top {
             instance,
             uptime_s,
             epoch,
             over_s: span.seconds(),
             flows,
+            costs,
             rates,
             connections,
             counted: now.slow.counted,

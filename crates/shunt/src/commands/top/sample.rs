@@ -41,7 +41,8 @@ struct FlowCounters {
 
 impl Sample {
     pub(super) async fn take(client: &Client) -> anyhow::Result<Self> {
-        let status = client.get("/v1/status").await?;
+        // While somebody looks, the daemon measures its programs.
+        let status = client.get("/v1/status?measure=true").await?;
         let path = format!("/v1/slow?rate_over_ms={}", SLOW_RATE_TIME.as_millis());
         let slow = client.get(&path).await?;
         // The rates of the daemon would need two readings; this command compares its own.

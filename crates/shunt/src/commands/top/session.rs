@@ -1,7 +1,7 @@
 //! The screen of `shunt top`: waits for samples, keys and signals, and draws.
 
 use super::{
-    super::{hosts::Names, why},
+    super::{history::read as read_history, hosts::Names, why},
     history::History,
     keys::{Next, press},
     sample::Sample,
@@ -36,6 +36,10 @@ const NAMES_EVERY: u64 = 10;
 /// again.
 pub(super) async fn run(client: &Client, interval: Duration) -> anyhow::Result<()> {
     let mut history = History::default();
+    // An older daemon has no history.
+    if let Ok(table) = read_history(client, History::chart_time(interval), None).await {
+        history.begin_with(&table, interval);
+    }
     let mut names = Names::of_this_machine();
     let mut samples = 1;
     history.add(Sample::take(client).await?, &names);

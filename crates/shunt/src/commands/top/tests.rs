@@ -5,7 +5,7 @@ use crate::commands::{
     top::view::{Pane, View, sample::top},
 };
 use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use shunt_api::{Connection, Instance, SlowTable, Status};
+use shunt_api::{Connection, HistoryRow, HistoryTable, Instance, SlowTable, Status};
 use std::time::Instant;
 
 fn sample(at: Instant, connections: Vec<Connection>) -> Sample {
@@ -219,4 +219,23 @@ fn the_first_variable_of_the_locale_that_is_set_decides_the_characters() {
     assert_eq!(look(&[("LANG", "de_DE.UTF-8"), ("NO_COLOR", "")]), (true, true));
     assert_eq!(look(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8"), ("NO_COLOR", "1")]), (true, false));
     assert_eq!(look(&[("LC_ALL", "C"), ("LANG", "de_DE.UTF-8")]), (false, true));
+}
+
+#[test]
+fn the_chart_begins_with_the_history_of_the_daemon() {
+    let row = |at, seconds, fast_share| HistoryRow { at, seconds, fast_share, ..HistoryRow::default() };
+    let rows = vec![row(1000, 60.0, Some(0.5)), row(1080, 10.0, None), row(1090, 30.0, Some(0.9))];
+    let table = HistoryTable { rows, ..HistoryTable::default() };
+    let mut history = History::default();
+    history.begin_with(&table, Duration::from_secs(10));
+    let start = Instant::now();
+    assert!(history.add(sample(start, vec![]), &Names::default()).is_none());
+    let top = history.add(sample(start + Duration::from_secs(10), vec![]), &Names::default()).unwrap();
+    let (half, most) = (Some(0.5), Some(0.9));
+    // A gap of 20 s, in which no daemon ran, and 10 s without packets.
+    let expected = [half, half, half, half, half, half, None, None, None, most, most, most, None];
+    assert_eq!(top.shares, expected);
+    let long = HistoryTable { rows: vec![row(0, 86_400.0, half)], ..HistoryTable::default() };
+    history.begin_with(&long, Duration::from_millis(100));
+    assert_eq!(history.add(sample(start, vec![]), &Names::default()).unwrap().shares.len(), 600);
 }

@@ -9,13 +9,14 @@ use crate::{
     commands::{
         hosts::totals::HostTotal,
         listed::{Listed, UNCOUNTED},
+        status::costs,
     },
     render::{Format, Text, columns::align, units},
 };
 pub(crate) use pane::{Order, Pane};
 pub(crate) use screen::{Look, draw};
 use serde::Serialize;
-use shunt_api::{Engine, FlowCounts, SlowCause};
+use shunt_api::{Engine, FlowCounts, OwnCosts, SlowCause};
 pub(crate) use state::{Detail, View};
 use std::collections::BTreeMap;
 pub(crate) use table::{Item, Table};
@@ -34,6 +35,9 @@ pub(crate) struct Top {
     pub(crate) over_s: f64,
     /// The numbers of flows in the table.
     pub(crate) flows: FlowCounts,
+    /// What Shunt itself costs; none if the daemon is older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) costs: Option<OwnCosts>,
     /// All ports together.
     pub(crate) rates: Rates,
     /// The connections, fast and slow, the largest rate first. Rates of fast ones are those between the samples; those
@@ -161,6 +165,7 @@ fn describe(top: &Top) -> String {
     );
     text +=
         &format!("flows active {}, static {}, max per family {}\n", flows.active, flows.static_, flows.max);
+    text += &costs::lines(top.costs.as_ref(), true);
     let connections = top.connections.iter().map(|connection| {
         [0, 1, 2, 5, 3, 4, 7].map(|column| Item::Connection(connection).cell(column)).to_vec()
     });

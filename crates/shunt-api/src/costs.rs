@@ -1,0 +1,40 @@
+//! What Shunt itself costs: a part of the answer of `GET /v1/status`.
+
+use serde::{Deserialize, Serialize};
+
+/// What Shunt itself costs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OwnCosts {
+    /// The part of a core that the daemon used over the last ten seconds or so.
+    pub daemon_cores: f64,
+    /// The part of a core that the programs in the kernel use: their time for a packet, times the packets of the last
+    /// ten seconds or so; absent until it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub programs_cores: Option<f64>,
+    /// Bytes of memory of the daemon's process, without maps.
+    pub daemon_bytes: u64,
+    /// Bytes of memory of the maps in the kernel, the flow table among them.
+    pub maps_bytes: u64,
+    /// Bytes of memory for each flow of the table, of both address families together; they are in `maps_bytes`.
+    pub flow_bytes: u64,
+    /// The programs that ran when they were last measured, those with most CPU time first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<ProgramCost>,
+    /// Seconds since the programs were measured; absent if they were not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_ago_s: Option<f64>,
+}
+
+/// The CPU time of a program in the kernel. Measuring it takes two readings of the clock for each run, which are partly
+/// in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ProgramCost {
+    /// The name, as `bpftool prog` shows it.
+    pub name: String,
+    /// CPU time of a run, in nanoseconds: the mean.
+    pub run_ns: f64,
+    /// Runs in a second.
+    pub runs_per_s: f64,
+}

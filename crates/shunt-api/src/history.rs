@@ -1,0 +1,201 @@
+//! What happened in the last day: the answer of `GET /v1/history`.
+
+use crate::engine::Engine;
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fmt};
+
+/// The last day, oldest first. All times are seconds since 1970, by the router's clock.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HistoryTable {
+    /// The time of the answer.
+    pub now: u64,
+    /// Traffic by minutes, or by longer times if `rows` was asked for. Between two rows there may be a gap, in which no
+    /// daemon ran.
+    pub rows: Vec<HistoryRow>,
+    /// What happened.
+    pub events: Vec<HistoryEvent>,
+    /// Bytes of memory that the history takes.
+    pub memory_bytes: u64,
+}
+
+/// Traffic within a time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HistoryRow {
+    /// When the time begins.
+    pub at: u64,
+    /// The seconds of this time in which a daemon counted. Rates are over these.
+    pub seconds: f64,
+    /// Packets that arrived through ports and took the fast path. A GRO or GSO aggregate counts as one packet here, and
+    /// in the three counts below.
+    pub fast: u64,
+    /// Packets that took the slow path.
+    pub slow: u64,
+    /// Packets that the fast path dropped.
+    pub dropped: u64,
+    /// The share of packets on the fast path, from 0 to 1; absent if no packet arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fast_share: Option<f64>,
+    /// Bits per second that arrived through all ports.
+    pub in_bps: u64,
+    /// Packets per second that arrived through all ports.
+    pub in_pps: u64,
+    /// Bits per second that left through all ports.
+    pub out_bps: u64,
+    /// Packets per second that left through all ports.
+    pub out_pps: u64,
+    /// The same by port, as the devices count: frames with their L2 headers. At most [`HistoryTable::PORTS_MAX`] ports;
+    /// the others are in the sums only.
+    pub ports: BTreeMap<String, PortRates>,
+    /// The main reasons why packets took the slow path, with their numbers of packets; at most three a minute.
+    pub reasons: BTreeMap<String, u64>,
+}
+
+/// The traffic of a port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PortRates {
+    /// Bits per second that arrived.
+    pub in_bps: u64,
+    /// Packets per second that arrived.
+    pub in_pps: u64,
+    /// Bits per second that left.
+    pub out_bps: u64,
+    /// Packets per second that left.
+    pub out_pps: u64,
+}
+
+/// Something that happened, once or several times in a row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HistoryEvent {
+    /// When it happened first.
+    pub at: u64,
+    /// When it happened last; the same as `at` if it happened once.
+    pub last_at: u64,
+    /// How often it happened. The same again within ten minutes is counted here.
+    pub times: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: Happening,
+}
+
+/// What happened, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Happening {
+    /// The daemon started.
+    Started {
+        /// Its version.
+        version: String,
+        /// Whether an earlier daemon of this instance ended without a stop: it was killed, or the machine lost its
+        /// power. What it counted since its last file is lost.
+        after_crash: bool,
+    },
+    /// The daemon was stopped.
+    Stopped {
+        /// Who stopped it, such as `signal` or `shunt down`.
+        by: String,
+    },
+    /// Packets leave through a port by another engine.
+    Engine {
+        /// The port.
+        port: String,
+        /// The engine before; absent for a port that was added.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<Engine>,
+        /// The engine from now on.
+        to: Engine,
+        /// The reason for the engine, in one sentence.
+        why: String,
+    },
+    /// A device is no longer a port.
+    PortRemoved {
+        /// The device.
+        port: String,
+    },
+    /// A port is up and has a carrier.
+    PortUp {
+        /// The port.
+        port: String,
+    },
+    /// A port is down or has no carrier.
+    PortDown {
+        /// The port.
+        port: String,
+    },
+    /// Rules stop learning, for some traffic at least.
+    Held {
+        /// The traffic or the first rule.
+        why: String,
+    },
+    /// No rule stops learning any more.
+    Released,
+    /// All learned flows, or those that depend on something, were invalidated by a change.
+    Invalidated {
+        /// The kind of change, such as `ruleset` or `route`.
+        cause: String,
+    },
+    /// Somebody turned the fast path off for some connections.
+    OffAdded {
+        /// The connections, in words of `shunt off`.
+        which: String,
+    },
+    /// Somebody turned the fast path on again for these, or the time of the rule was over.
+    OffRemoved {
+        /// The connections, in words of `shunt off`.
+        which: String,
+    },
+    /// The daemon has a fault.
+    Fault {
+        /// The fault, in one sentence.
+        what: String,
+    },
+    /// The clock was set. The rows and events of the running daemon were moved with it.
+    ClockSet {
+        /// By how many seconds; negative if it was set back.
+        by_s: i64,
+    },
+}
+
+impl HistoryTable {
+    /// The most ports that a row names.
+    pub const PORTS_MAX: usize = 16;
+    /// The most events.
+    pub const EVENTS_MAX: usize = 512;
+    /// The time that is kept, in seconds.
+    pub const KEPT_S: u64 = 86_400;
+}
+
+impl fmt::Display for Happening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Started { version, after_crash: false } => {
+                write!(f, "the daemon started, version {version}")
+            }
+            Self::Started { version, after_crash: true } => write!(
+                f,
+                "the daemon started, version {version}; the one before was killed or lost its power, and its last minutes are \
+                 missing"
+            ),
+            Self::Stopped { by } => write!(f, "the daemon was stopped by {by}"),
+            Self::Engine { port, from: None, to, why } => write!(f, "{port}: a port, engine {to}: {why}"),
+            Self::Engine { port, from: Some(from), to, why } => {
+                write!(f, "{port}: engine {to} instead of {from}: {why}")
+            }
+            Self::PortRemoved { port } => write!(f, "{port}: no longer a port"),
+            Self::PortUp { port } => write!(f, "{port}: up"),
+            Self::PortDown { port } => write!(f, "{port}: down, or without carrier"),
+            Self::Held { why } => write!(f, "learning off: {why}"),
+            Self::Released => f.write_str("learning on again: no rule stops it"),
+            Self::Invalidated { cause } => write!(f, "flows invalidated by a change of kind {cause}"),
+            Self::OffAdded { which } => write!(f, "fast path turned off for {which}"),
+            Self::OffRemoved { which } => write!(f, "fast path on again for {which}"),
+            Self::Fault { what } => f.write_str(what),
+            Self::ClockSet { by_s } if *by_s < 0 => write!(f, "the clock was set back by {} s", -by_s),
+            Self::ClockSet { by_s } => write!(f, "the clock was set forward by {by_s} s"),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `shunt history`: traffic of the last day, and what happened.
+
+pub(crate) mod view;
+
+use super::arguments::duration;
+use crate::{
+    client::control::Client,
+    command::{Command, Context},
+    output::{Screen, Show},
+};
+use clap::Args;
+use shunt_api::HistoryTable;
+use std::time::Duration;
+use view::Shown;
+
+/// Show the traffic of the last day and what happened in it: restarts, engines, links, rules, changes that invalidated
+/// flows.
+///
+/// The minutes of the time are merged into as many rows as the terminal has, or 20; with --json, each minute is a row.
+/// The daemon keeps the history across restarts. Times are UTC, by the router's clock.
+#[derive(Debug, Args)]
+pub(crate) struct HistoryArgs {
+    /// Only this time until now, such as 2h; at most a day.
+    #[arg(long = "for", value_name = "TIME", default_value = "1d", value_parser = range)]
+    during: Duration,
+    /// Only what happened, not the traffic.
+    #[arg(long)]
+    events: bool,
+}
+
+/// The rows of a text that is not on a terminal.
+const ROWS: u16 = 20;
+/// Lines of a terminal that are left for the heading, the events and the prompt.
+const OTHER_LINES: u16 = 12;
+/// The fewest rows, however small the terminal is.
+const ROWS_MIN: u16 = 6;
+
+impl Command for HistoryArgs {
+    type Plan = Self;
+    const EXAMPLES: &str = "
+        [shunt history]
+        shunt history # the last day
+        shunt history --for 2h # the last two hours
+        shunt history --events # what happened, and why
+        shunt history --json # each minute, for a program
+    ";
+    const USES_INSTANCE: bool = true;
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Self> {
+        Ok(self)
+    }
+
+    async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let lines = Screen::of_stdout().map(|screen| screen.rows.saturating_sub(OTHER_LINES).max(ROWS_MIN));
+        let rows = (!context.json).then(|| u64::from(lines.unwrap_or(ROWS)));
+        let mut table = read(&context.client, plan.during, rows).await?;
+        if plan.events {
+            table.rows.clear();
+        }
+        show(&Shown { table, only_events: plan.events })
+    }
+}
+
+/// The last part of the history, in at most so many rows.
+pub(crate) async fn read(
+    client: &Client,
+    during: Duration,
+    rows: Option<u64>,
+) -> anyhow::Result<HistoryTable> {
+    let rows = rows.map_or_else(String::new, |rows| format!("&rows={rows}"));
+    client.get(&format!("/v1/history?for_s={}{rows}", during.as_secs())).await
+}
+
+fn range(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    let allowed = Duration::from_secs(60)..=Duration::from_secs(HistoryTable::KEPT_S);
+    if allowed.contains(&time) { Ok(time) } else { Err("expected 1m to 1d".to_owned()) }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::{super::arguments::parse_args, *};
+
+    #[test]
+    fn the_time_is_at_most_a_day() {
+        let during = |words: &str| parse_args::<HistoryArgs>(words).map(|args| args.during.as_secs());
+        assert_eq!((during("").unwrap(), during("--for 2h").unwrap()), (86_400, 7200));
+        for wrong in ["--for 2days", "--for 1s", "--for x"] {
+            assert!(during(wrong).is_err(), "{wrong}");
+        }
+    }
+}

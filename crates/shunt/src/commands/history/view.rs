@@ -1,0 +1,147 @@
+//! The text of `shunt history`.
+
+use crate::render::{Answer, Format, columns::align, json, units};
+use shunt_api::{HistoryEvent, HistoryRow, HistoryTable};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// The last events that follow the traffic.
+const EVENTS_SHOWN: usize = 5;
+
+/// A part of the history.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) table: HistoryTable,
+    /// Whether the traffic was left out.
+    pub(crate) only_events: bool,
+}
+
+impl Answer for Shown {
+    fn text(&self, format: Format) -> String {
+        let Self { table, only_events } = self;
+        if *only_events {
+            return events(&table.events, table.events.len());
+        }
+        let shown = if format.verbose { table.events.len() } else { EVENTS_SHOWN };
+        rows(&table.rows, format.verbose) + "\n" + &events(&table.events, shown)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(&self.table)
+    }
+}
+
+fn rows(rows: &[HistoryRow], verbose: bool) -> String {
+    if rows.is_empty() {
+        return "no traffic was counted in this time; the daemon counts once a minute\n".to_owned();
+    }
+    let mut table = vec![["UTC", "in", "", "out", "", "fast"].map(str::to_owned).to_vec()];
+    table.extend(rows.iter().map(|row| {
+        vec![
+            day_and_minute(row.at),
+            units::bits_per_second(row.in_bps),
+            units::packets_per_second(row.in_pps),
+            units::bits_per_second(row.out_bps),
+            units::packets_per_second(row.out_pps),
+            row.fast_share.map_or_else(|| "-".to_owned(), units::percent),
+        ]
+    }));
+    let mut text = align("<>", &table);
+    if verbose {
+        text += &ports(rows);
+        text += &reasons(rows);
+    }
+    text
+}
+
+/// The traffic of each port.
+fn ports(rows: &[HistoryRow]) -> String {
+    let mut table = vec![["UTC", "port", "in", "", "out", ""].map(str::to_owned).to_vec()];
+    for row in rows {
+        table.extend(row.ports.iter().map(|(name, rates)| {
+            vec![
+                day_and_minute(row.at),
+                name.clone(),
+                units::bits_per_second(rates.in_bps),
+                units::packets_per_second(rates.in_pps),
+                units::bits_per_second(rates.out_bps),
+                units::packets_per_second(rates.out_pps),
+            ]
+        }));
+    }
+    if table.len() == 1 { String::new() } else { format!("\n{}", align("<<>", &table)) }
+}
+
+/// The packets of each path and reason.
+fn reasons(rows: &[HistoryRow]) -> String {
+    let mut table = vec![["UTC", "fast", "slow", "dropped", "main reasons"].map(str::to_owned).to_vec()];
+    table.extend(rows.iter().map(|row| {
+        let reasons: Vec<_> = row.reasons.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        let counts = [row.fast, row.slow, row.dropped].map(|count| count.to_string());
+        [day_and_minute(row.at)].into_iter().chain(counts).chain([reasons.join(", ")]).collect()
+    }));
+    format!("\n{}", align("<>>><", &table))
+}
+
+/// The last `shown` events.
+fn events(events: &[HistoryEvent], shown: usize) -> String {
+    if events.is_empty() {
+        return "nothing happened in this time\n".to_owned();
+    }
+    let (earlier, last) = events.split_at(events.len().saturating_sub(shown));
+    let mut text: String = last.iter().map(event).collect();
+    if !earlier.is_empty() {
+        text += &format!("{} before; see --events\n", units::count(earlier.len() as u64, "event"));
+    }
+    text
+}
+
+fn event(event: &HistoryEvent) -> String {
+    let HistoryEvent { at, last_at, times, what } = event;
+    let again = match times {
+        1 => String::new(),
+        _ => format!(" ({times} times until {})", time_of_day(*last_at)),
+    };
+    format!("{}:{}  {what}{again}\n", day_and_minute(*at), &time_of_day(*at)[6..])
+}
+
+/// `11-29 16:05`.
+fn day_and_minute(at: u64) -> String {
+    // 2026-11-29T16:05:12Z
+    rfc3339(at)[5..16].replace('T', " ")
+}
+
+/// `16:05:12`.
+fn time_of_day(at: u64) -> String {
+    rfc3339(at)[11..19].to_owned()
+}
+
+fn rfc3339(at: u64) -> String {
+    // Later times have years of five digits, which humantime does not write.
+    const END: u64 = 253_402_300_799;
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(at.min(END))).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::golden::{JSON, TEXT, VERBOSE, assert_golden, sample, show};
+
+    fn shown(only_events: bool) -> Shown {
+        Shown { table: sample(include_str!("golden/history.json")), only_events }
+    }
+
+    #[test]
+    fn texts_match_their_golden_files() {
+        assert_golden("golden/history.txt", &shown(false), TEXT);
+        assert_golden("golden/history-verbose.txt", &shown(false), VERBOSE);
+        assert_golden("golden/history-events.txt", &shown(true), TEXT);
+        assert_golden("golden/history.json", &shown(false), JSON);
+    }
+
+    #[test]
+    fn an_empty_history_says_so() {
+        let empty = |only_events| Shown { table: HistoryTable::default(), only_events };
+        assert_eq!(show(&empty(true), TEXT), "nothing happened in this time\n");
+        assert!(show(&empty(false), TEXT).starts_with("no traffic was counted in this time"));
+    }
+}

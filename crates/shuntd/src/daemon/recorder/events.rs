@@ -1,0 +1,136 @@
+//! Events of the history: what differs from what was seen before.
+
+use super::super::Daemon;
+use shunt_api::{Engine, Happening, LongestStep, RulesetStatus};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What was seen last.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// The engine of each port, and whether the port is up.
+    ports: BTreeMap<String, (Engine, bool)>,
+    /// Why learning is off, for some traffic at least.
+    hold: Option<String>,
+    /// The rules of `shunt off`.
+    off: BTreeSet<String>,
+    counts_lost: u64,
+    lines_lost: u64,
+    step_seconds: f64,
+}
+
+impl Daemon {
+    /// Sees the state at the start, which is no event, but for rules that stop learning.
+    pub(super) fn see_first(&mut self) {
+        self.recorder.seen.ports = self.ports_now();
+        self.recorder.seen.off = self.off_now();
+        self.record_hold();
+    }
+
+    fn note(&mut self, what: Happening) {
+        self.recorder.history.note(what);
+    }
+
+    fn ports_now(&self) -> BTreeMap<String, (Engine, bool)> {
+        let port = |(link, view): (&shunt_core::Link, &shunt_core::PortView)| {
+            (link.name.clone(), (self.engine_in_use(view.setting), view.setting.up))
+        };
+        self.core.ports().map(port).collect()
+    }
+
+    fn off_now(&self) -> BTreeSet<String> {
+        self.off_rules.list(0).into_iter().map(|rule| rule.which.words()).collect()
+    }
+
+    /// Notes ports that have come, gone, or changed their engine or link.
+    pub(in super::super) fn record_ports(&mut self) {
+        let now = self.ports_now();
+        if now == self.recorder.seen.ports {
+            return;
+        }
+        let before = std::mem::replace(&mut self.recorder.seen.ports, now.clone());
+        for port in before.keys().filter(|port| !now.contains_key(*port)) {
+            self.note(Happening::PortRemoved { port: port.clone() });
+        }
+        for (port, (engine, up)) in now {
+            let earlier = before.get(&port).copied();
+            let (from, was_up) = earlier.unzip();
+            if from != Some(engine) {
+                let view = self.core.ports().find(|(link, _)| link.name == port);
+                let why = view.map(|(_, view)| view.reason.clone()).unwrap_or_default();
+                self.note(Happening::Engine { port: port.clone(), from, to: engine, why });
+            }
+            match (was_up, up) {
+                (Some(true), false) => self.note(Happening::PortDown { port }),
+                (Some(false), true) => self.note(Happening::PortUp { port }),
+                _ => {}
+            }
+        }
+    }
+
+    /// Notes whether the ruleset, which has been read, stops learning.
+    pub(in super::super) fn record_hold(&mut self) {
+        let hold = why_held(&self.core.ruleset());
+        if hold == self.recorder.seen.hold {
+            return;
+        }
+        self.recorder.seen.hold.clone_from(&hold);
+        self.note(hold.map_or(Happening::Released, |why| Happening::Held { why }));
+    }
+
+    /// Notes rules of `shunt off` that have come or gone.
+    pub(in super::super) fn record_off(&mut self) {
+        let now = self.off_now();
+        let before = std::mem::replace(&mut self.recorder.seen.off, now.clone());
+        for which in now.difference(&before) {
+            self.note(Happening::OffAdded { which: which.clone() });
+        }
+        for which in before.difference(&now) {
+            self.note(Happening::OffRemoved { which: which.clone() });
+        }
+    }
+
+    /// Notes what `shunt status` warns of.
+    pub(super) fn record_faults(&mut self) {
+        let counts_lost = self.plane.usage().unwrap_or_default().expired_lost;
+        if std::mem::replace(&mut self.recorder.seen.counts_lost, counts_lost) < counts_lost {
+            self.fault("counters of removed flows were lost; raise max_flows");
+        }
+        let lines_lost = crate::log_writer::lost_lines();
+        if std::mem::replace(&mut self.recorder.seen.lines_lost, lines_lost) < lines_lost {
+            self.fault("lines of the log could not be written: its disk or file is full");
+        }
+        if let Some(LongestStep { name, seconds, .. }) = self.steps.longest() {
+            let before = std::mem::replace(&mut self.recorder.seen.step_seconds, seconds);
+            // The same step is the longest one for a minute.
+            let is_new = (before - seconds).abs() > f64::EPSILON;
+            if is_new && seconds > LongestStep::BOUND_SECONDS {
+                self.fault(&format!("the daemon was busy or waiting for more than 5 ms with `{name}`"));
+            }
+        }
+        for (mac, _) in self.plane.unstable_stations().unwrap_or_default().into_iter().take(STATIONS_NAMED) {
+            let mac = shunt_wire::Mac(mac);
+            self.fault(&format!(
+                "station {mac} keeps changing its port or its address; its traffic stays slow"
+            ));
+        }
+    }
+
+    fn fault(&mut self, what: &str) {
+        self.note(Happening::Fault { what: what.to_owned() });
+    }
+}
+
+/// The most stations that are noted at a time.
+const STATIONS_NAMED: usize = 4;
+
+/// Why the ruleset stops learning, for some traffic at least; `None` if it does not.
+fn why_held(ruleset: &RulesetStatus) -> Option<String> {
+    if let Some(why) = &ruleset.unread {
+        return Some(format!("cannot read the ruleset: {why}"));
+    }
+    let stop = ruleset.stops.first().map(|note| format!("{}: {}", note.place(), note.statement));
+    stop.or_else(|| {
+        let note = ruleset.limits.first()?;
+        Some(format!("for {}: {}: {}", note.traffic, note.place(), note.statement))
+    })
+}

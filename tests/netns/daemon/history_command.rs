@@ -1,0 +1,133 @@
+//! `shunt history` and the costs in `shunt status`: what happened is kept across a restart, with its cause.
+
+use serde_json::Value;
+use shunt_api::{Happening, HistoryTable, Status};
+use shunt_testkit::{
+    Crossing, Shunt, Shuntd, Topology, daemon_with, port_engine, require_root, rulesets, silent_router,
+    wait_for,
+};
+use shunt_wire::Packet;
+use std::time::Duration;
+
+/// How long a fact may take to be seen.
+const SOON: Duration = Duration::from_secs(90);
+
+fn status(shunt: &Shunt) -> Status {
+    serde_json::from_str(&shunt.done("status --json")).unwrap()
+}
+
+fn history(shunt: &Shunt) -> HistoryTable {
+    serde_json::from_str(&shunt.done("history --json")).unwrap()
+}
+
+fn happened(table: &HistoryTable) -> Vec<&Happening> {
+    table.events.iter().map(|event| &event.what).collect()
+}
+
+fn packets(lab: &Topology, flows: u16) -> Vec<Packet> {
+    (0..flows).map(|flow| lab.lan().udp_to(4000 + flow, lab.wan().at(5000)).payload("some bytes")).collect()
+}
+
+#[test]
+fn traffic_and_events_are_kept_across_a_restart() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine tc");
+    let there = Crossing::between(lab.lan(), lab.wan());
+    let packets = packets(&lab, 2);
+    (0..50).for_each(|_| drop(there.pass_all(&packets)));
+    shunt.done("off 192.0.2.77");
+    shunt.done("on 192.0.2.77");
+    lab.router().run("ip link set r0 down");
+    let down = wait_for(SOON, || {
+        let table = history(&shunt);
+        happened(&table).contains(&&Happening::PortDown { port: "r0".to_owned() }).then_some(())
+    });
+    assert!(down.is_some(), "{:#?}", history(&shunt).events);
+    let counted = status(&shunt).packets;
+    shunt.done("down");
+    lab.router().run("ip link set r0 up");
+
+    shunt.done("up --engine tc");
+    let table = history(&shunt);
+    let sum = |count: fn(&shunt_api::HistoryRow) -> u64| table.rows.iter().map(count).sum::<u64>();
+    assert_eq!((sum(|row| row.fast), sum(|row| row.slow)), (counted.fast, counted.slow), "{table:#?}");
+    assert!(table.rows.iter().any(|row| row.ports.contains_key("r0") && row.in_pps > 0), "{table:#?}");
+    let events = happened(&table);
+    let is_start = |what: &&&Happening| matches!(what, Happening::Started { after_crash: false, .. });
+    assert_eq!(events.iter().filter(is_start).count(), 2, "{events:#?}");
+    let which = "192.0.2.77".to_owned();
+    for expected in [
+        Happening::OffAdded { which: which.clone() },
+        Happening::OffRemoved { which },
+        Happening::Invalidated { cause: "off".to_owned() },
+        Happening::Stopped { by: "`shunt down`".to_owned() },
+    ] {
+        assert!(events.contains(&&expected), "{expected:?} is not in {events:#?}");
+    }
+    let text = shunt.done("history --for 1h");
+    assert!(text.starts_with("UTC") && text.contains("the daemon started"), "{text}");
+    let text = shunt.done("history --events");
+    assert!(text.contains("fast path turned off for 192.0.2.77"), "{text}");
+    shunt.done("down");
+}
+
+#[test]
+fn a_change_of_the_engine_is_an_event_with_its_cause() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = Shuntd::on(lab.router()).engine("auto").start();
+    shunt_testkit::offer_xdp_frames(&lab, &shuntd, "r1");
+    assert_eq!(port_engine(&shuntd.status(), "r1"), shunt_api::Engine::Xdp);
+    lab.router().run("tc qdisc add dev r1 root handle 1: htb default 10");
+    let seen = wait_for(SOON, || {
+        let (code, text) = shuntd.request("GET", "/v1/history?for_s=600", "").unwrap();
+        assert_eq!(code, 200, "{text}");
+        let table: HistoryTable = serde_json::from_str(&text).unwrap();
+        table.events.into_iter().find_map(|event| match event.what {
+            Happening::Engine { port, from: Some(shunt_api::Engine::Xdp), to, why } if port == "r1" => {
+                Some((to, why))
+            }
+            _ => None,
+        })
+    });
+    let (to, why) = seen.unwrap_or_else(|| panic!("no event: {:#?}", shuntd.status().ports));
+    assert!(to == shunt_api::Engine::Tc && why.contains("htb"), "{to}: {why}");
+    for wrong in ["for_s=0", "for_s=86401", "for_s=x", "rows=0", "wrong=1"] {
+        let (code, text) = shuntd.request("GET", &format!("/v1/history?{wrong}"), "").unwrap();
+        assert_eq!(code, 400, "{wrong}: {text}");
+    }
+    shuntd.stop();
+}
+
+#[test]
+fn programs_are_measured_while_the_owner_asks() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = daemon_with(&lab, shunt_api::Engine::Tc, "");
+    let there = Crossing::between(lab.lan(), lab.wan());
+    let packets = packets(&lab, 4);
+    let measured = wait_for(SOON, || {
+        packets.iter().for_each(|packet| there.from.send(packet));
+        let (code, text) = shuntd.request("GET", "/v1/status?measure=true", "").unwrap();
+        assert_eq!(code, 200, "{text}");
+        let status: Value = serde_json::from_str(&text).unwrap();
+        let programs = status["costs"]["programs"].as_array().cloned().unwrap_or_default();
+        programs.iter().find(|program| program["name"] == "shunt_in").cloned()
+    });
+    let program = measured.unwrap_or_else(|| panic!("{:#?}", shuntd.status().costs));
+    assert!(program["run_ns"].as_f64().unwrap() > 0.0, "{program}");
+    let costs = shuntd.status().costs.unwrap();
+    assert!(
+        costs.maps_bytes > 1 << 20 && costs.daemon_bytes > 1 << 20 && costs.flow_bytes > 100,
+        "{costs:#?}"
+    );
+    shuntd.stop();
+}
