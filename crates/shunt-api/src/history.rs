@@ -177,7 +177,8 @@ impl fmt::Display for Happening {
             }
             Self::Started { version, after_crash: true } => write!(
                 f,
-                "the daemon started, version {version}; the one before was killed or lost its power, and its last minutes are \
+                "the daemon started, version {version}; the one before was killed or lost its power, and its last \
+                 minutes are \
                  missing"
             ),
             Self::Stopped { by } => write!(f, "the daemon was stopped by {by}"),
