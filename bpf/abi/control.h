@@ -38,6 +38,7 @@ enum shunt_control_flags {
 	SHUNT_CONTROL_HOLD_UDP6 = 1 << 11,
 	SHUNT_CONTROL_HOLD_NEW4 = 1 << 12, /* learn UDP over IPv4 only after the first reply */
 	SHUNT_CONTROL_HOLD_NEW6 = 1 << 13,
+	SHUNT_CONTROL_FINALS = 1 << 14, /* a reader of shunt_finals is present */
 };
 
 struct shunt_port {

@@ -51,4 +51,24 @@ struct shunt_trace {
 };
 _Static_assert(sizeof(struct shunt_trace) == 64, "shunt_trace is ABI");
 
+enum shunt_final_kind {
+	SHUNT_FINAL_FLOW = 1, /* of an entry that is freed: no CPU counts in it any more */
+	SHUNT_FINAL_EXPIRED = 2, /* of shunt_expired, as conntrack forgets the connection; only for `shunt watch` */
+};
+
+/* Final counters of a flow. Each packet of the fast path is in one record of SHUNT_FINAL_FLOW. */
+struct shunt_final {
+	struct shunt_tuple tuple; /* SHUNT_FINAL_FLOW: as packets leave; SHUNT_FINAL_EXPIRED: as they arrive */
+	__u8 from_src_be[16]; /* SHUNT_FINAL_FLOW: the source as packets arrive */
+	__u64 pkts;
+	__u64 bytes;
+	__u32 learned_ticks; /* first proof */
+	__u16 tags[SHUNT_TAGS_MAX]; /* enum shunt_tag_bits; outermost first */
+	__u8 kind; /* enum shunt_final_kind */
+	__u8 in_slot;
+	__u8 why; /* enum shunt_reason: why the flow was retired */
+	__u8 _pad[5];
+};
+_Static_assert(sizeof(struct shunt_final) == 88, "shunt_final is ABI");
+
 #endif

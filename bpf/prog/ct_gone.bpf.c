@@ -4,7 +4,7 @@
  * connection while conntrack reports the event, so `conntrack -D` has taken effect when it returns. It drops every
  * message, so the socket never overruns.
  */
-#include "include/ends/expired.h"
+#include "include/ends/finals.h"
 #include <linux/netlink.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netfilter/nfnetlink_conntrack.h>
@@ -131,6 +131,7 @@ static __always_inline void retire_tuple(__u32 family, const union shunt_key *ke
 	if (!expired)
 		return;
 	shunt_forget_position(expired, hash);
+	shunt_hand_over_expired(&tuple, expired);
 	if (!bpf_map_delete_elem(&shunt_expired, &tuple))
 		__sync_fetch_and_add(&shunt_usage.expired, -1);
 }

@@ -5,6 +5,7 @@
  */
 #include "include/changes/dependencies.h"
 #include "include/ends/expired.h"
+#include "include/ends/finals.h"
 #include "include/ends/silent.h"
 #include "include/changes/stations.h"
 
@@ -125,7 +126,8 @@ static __always_inline void sweep_entry(__u32 family, __u32 number, struct shunt
 		 */
 		if (!f->state || __sync_fetch_and_add(&words[shunt_live_word(family)], 0))
 			return;
-		if (shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)shunt_ticks(SHUNT_RETIRED_MS))
+		if (shunt_since(f->retired_ticks, s->now_ticks) >= (__s32)shunt_ticks(SHUNT_RETIRED_MS) &&
+		    shunt_hand_over(family, key, f, cold, s->now_ticks))
 			shunt_free(family, number, words);
 		else
 			s->retired++;

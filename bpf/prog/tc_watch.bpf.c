@@ -195,13 +195,13 @@ static __noinline int has_duplicate(__u32 family, const union shunt_key *key, __
 	return 0;
 }
 
-/* Inserts a proved action as a new entry. */
+/* Inserts a proved action as a new entry, first proved at `learned`. */
 static __always_inline enum shunt_reason insert(const struct egress *s, __u32 family, const union shunt_key *key,
-						__u64 hash)
+						__u64 hash, __u32 learned)
 {
 	__u32 entry;
 
-	if (shunt_insert(family, key, hash, &s->scratch->flow, s->scratch->to, s->now, &entry))
+	if (shunt_insert(family, key, hash, &s->scratch->flow, s->scratch->to, learned, &entry))
 		return SHUNT_TABLE_FULL;
 	/*
 	 * Another CPU may have learned the flow at the same time. A look-up may stop at either entry, since a slot
@@ -216,18 +216,23 @@ static __always_inline enum shunt_reason insert(const struct egress *s, __u32 fa
 	return SHUNT_OK;
 }
 
-/* Replaces a retired entry. The counters continue, unless the connection has ended. */
+/*
+ * Replaces a retired entry. Unless the connection has ended, the counters and the age move to the new entry: each
+ * packet is counted in one of the two.
+ */
 static __always_inline enum shunt_reason relearn(const struct egress *s, __u32 family, __u32 entry,
-						 const union shunt_key *key, __u64 hash, const struct shunt_flow *have,
+						 const union shunt_key *key, __u64 hash, struct shunt_flow *have,
 						 struct shunt_flow *f)
 {
-	struct shunt_cold *cold = shunt_cold_at(family, entry);
+	struct shunt_cold *cold = shunt_cold_at(family, entry), *old = cold;
+	__u32 learned = s->now;
 	enum shunt_reason why;
 	__u64 pkts = 0;
 
 	if (cold && have->retired_why != SHUNT_CONNTRACK_GONE) {
 		pkts = have->pkts + cold->remote_pkts;
 		f->bytes = have->bytes + cold->remote_bytes;
+		learned = cold->learned_ticks;
 	}
 	/*
 	 * Do not overwrite the entry: a CPU that found it may load the action before the epoch, and would apply the old
@@ -235,10 +240,14 @@ static __always_inline enum shunt_reason relearn(const struct egress *s, __u32 f
 	 */
 	if (!shunt_unpublish(family, entry, s->now))
 		return SHUNT_RETIRING;
-	why = insert(s, family, key, hash);
+	why = insert(s, family, key, hash, learned);
 	cold = shunt_cold_at(family, s->scratch->entry);
-	if (why == SHUNT_OK && cold)
-		__sync_fetch_and_add(&cold->remote_pkts, pkts);
+	if (why != SHUNT_OK || !cold || !pkts)
+		return why;
+	__sync_fetch_and_add(&cold->remote_pkts, pkts);
+	have->pkts = 0;
+	if (old)
+		old->remote_pkts = 0;
 	return why;
 }
 
@@ -275,7 +284,7 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	if (!have) {
 		if (!shunt_has_share(family, key, f, s->scratch->to, shunt_free_entries(family)))
 			return shunt_free_entries(family) ? SHUNT_SOURCE_SHARE : SHUNT_TABLE_FULL;
-		why = insert(s, family, key, hash);
+		why = insert(s, family, key, hash, s->now);
 		if (why != SHUNT_OK)
 			return why;
 	} else if (have->flags & SHUNT_FLOW_STATIC) {

@@ -3,8 +3,12 @@
 //! For any input, the server must answer or hang up, report an error in one line, and pass on complete requests only.
 //! Time is simulated: it advances when all tasks wait, so timeouts cost nothing.
 
-use shunt_api::{ErrorBody, Failure, HistoryTable, Selection, SlowTable, StaticRemoval, StaticTable, Status};
-use shuntd::control::{self, Call, FlowSource, Job, Listeners, Listing, MetricsSource, TrackedEntries};
+use shunt_api::{
+    ErrorBody, Failure, HistoryTable, Selection, SlowTable, StaticRemoval, StaticTable, Status, Usage,
+};
+use shuntd::control::{
+    self, Call, FlowSource, HostTotals, Job, Listeners, Listing, MetricsSource, TrackedEntries,
+};
 use std::{cell::RefCell, collections::BTreeMap, io, path::PathBuf, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -119,6 +123,7 @@ async fn answer(mut calls: mpsc::Receiver<Call>) {
                     status: Status::default(),
                     ports: BTreeMap::new(),
                     queues: Vec::new(),
+                    hosts: HostTotals::default(),
                     started_at: Duration::from_secs(1),
                 };
                 reply.send(source).is_err()
@@ -140,6 +145,7 @@ async fn answer(mut calls: mpsc::Receiver<Call>) {
             Call::MeasurePrograms(reply) => reply.send(()).is_err(),
             // A stream that ends at once.
             Call::Watch(reply) => reply.send(Ok(broadcast::channel(1).1)).is_err(),
+            Call::Usage(_, reply) => reply.send(Ok(Job::new(|| Ok(Usage::default())))).is_err(),
             Call::Flush(reply) => reply.send(3).is_err(),
             Call::Stop(reply) => reply.send(()).is_err(),
             Call::AddStatic(table, reply) => {

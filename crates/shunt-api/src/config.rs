@@ -85,6 +85,8 @@ pub struct Config {
     pub page_reports: String,
     /// Names by which clients call this machine, in the addresses of the page and of the metrics.
     pub hosts: Vec<String>,
+    /// Whether the daemon keeps a ledger of what each host of the local side sends and receives, for `shunt usage`.
+    pub usage: bool,
     /// The least severe messages that are logged.
     pub log: LogLevel,
     /// The queues of ports that the external engine serves.
@@ -202,6 +204,7 @@ impl Default for Config {
             page_token_file: String::new(),
             page_reports: "/var/lib/shunt/reports".to_owned(),
             hosts: Vec::new(),
+            usage: true,
             log: LogLevel::Info,
             qos: QosTable::new(),
         }

@@ -53,6 +53,11 @@ impl Instance {
         state_dir.join(format!("{self}.history"))
     }
 
+    /// The path of the file with the ledger of hosts. `state_dir` is the directory that [`state_dir`] returns.
+    pub fn usage_path(&self, state_dir: &Path) -> PathBuf {
+        state_dir.join(format!("{self}.usage"))
+    }
+
     /// The path of the log, to which a daemon in the background writes its standard error.
     pub fn log_path(&self, runtime_dir: &Path) -> PathBuf {
         runtime_dir.join(format!("{self}.log"))

@@ -10,6 +10,7 @@
 //! | `GET /v1/why?dst=198.51.100.1&dport=443` | | [`Explanation`]; the parameters are those of [`Selection`] |
 //! | `GET /v1/conntrack` | | [`TrackedTable`] |
 //! | `GET /v1/watch?dst=198.51.100.1&dport=443` | | [`WatchEvent`]s as they happen, one per line; the parameters are those of [`Selection`] |
+//! | `GET /v1/usage?span=day&host=192.0.2.1` | | [`Usage`]; the parameters are those of [`UsageQuery`] |
 //! | `POST /v1/flush` | | [`Count`]: the flows that were retired |
 //! | `POST /v1/stop` | | [`Count`]: 0 |
 //! | `GET /v1/static` | | [`StaticTable`] |
@@ -38,6 +39,7 @@ mod failure;
 mod files;
 mod flows;
 mod history;
+mod host_names;
 mod instance;
 mod mark;
 mod off;
@@ -51,6 +53,7 @@ mod statics;
 mod status;
 mod stored_report;
 mod tracked;
+mod usage;
 mod watch_event;
 mod why;
 mod wording;
@@ -65,6 +68,7 @@ pub use failure::{ErrorBody, Failure, FailureCode};
 pub use files::FILES;
 pub use flows::{Connection, Direction, DirectionName, Family, FlowState, Proto, Tuple};
 pub use history::{Happening, HistoryEvent, HistoryRow, HistoryTable, PortRates};
+pub use host_names::HostNames;
 pub use instance::{Instance, RUNTIME_DIR_VARIABLE, STATE_DIR_VARIABLE, runtime_dir, state_dir};
 pub use mark::MarkMatch;
 pub use off::{OffRemoval, OffRequest, OffRule};
@@ -83,7 +87,8 @@ pub use status::{
 };
 pub use stored_report::StoredReport;
 pub use tracked::{Counted, Icmp, Tracked, TrackedDirection, TrackedTable};
-pub use watch_event::{FlowEvent, WatchEvent};
+pub use usage::{HostUsage, StepSize, Usage, UsageCount, UsageQuery, UsageSpan, UsageStep, UsageTotal};
+pub use watch_event::{ConnectionEnd, EndedDirection, FlowEvent, WatchEvent};
 pub use why::{Because, Explained, Explanation, Idle, Why};
 pub use wording::{nearest, reword_json, reword_toml};
 

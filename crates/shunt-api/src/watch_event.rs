@@ -1,6 +1,9 @@
 //! Events of flows: the answer of `GET /v1/watch`.
 
-use crate::flows::{Proto, Tuple};
+use crate::{
+    flows::{Proto, Tuple},
+    tracked::Counted,
+};
 use serde::{Deserialize, Serialize};
 
 /// An event, sent when it happens: one line of JSON.
@@ -18,6 +21,8 @@ pub enum WatchEvent {
     Refuse(FlowEvent),
     /// The flow was taken out of use.
     Retire(FlowEvent),
+    /// Conntrack has forgotten a connection. Reported five seconds later, when the counts of its flows are final.
+    End(ConnectionEnd),
     /// The epoch moved: every learned action must be proved again.
     Epoch {
         /// Microseconds since 1970-01-01 UTC.
@@ -53,8 +58,35 @@ pub struct FlowEvent {
     pub reason: Option<String>,
 }
 
+/// A connection that has ended, with all packets of its life.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ConnectionEnd {
+    /// Microseconds since 1970-01-01 UTC at which conntrack forgot the connection.
+    pub at_us: u64,
+    /// The IP protocol number, such as 6 for TCP.
+    pub protocol: u8,
+    /// The original direction: that of the first packet.
+    pub orig: EndedDirection,
+    /// The reply direction.
+    pub reply: EndedDirection,
+}
+
+/// One direction of a connection that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EndedDirection {
+    /// Addresses and ports as in conntrack; the ports are 0 for protocols without ports.
+    #[serde(flatten)]
+    pub tuple: Tuple,
+    /// All packets of this direction, slow and fast; absent if conntrack did not count those that Linux forwarded.
+    pub count: Option<Counted>,
+    /// The packets that took the fast path while the daemon ran.
+    pub fast: Counted,
+}
+
 impl WatchEvent {
-    /// The name of the event, as in JSON, and its flow; no flow for `epoch` and `lost`.
+    /// The name of the event, as in JSON, and its flow; no flow for `end`, `epoch` and `lost`.
     pub const fn parts(&self) -> (&'static str, Option<&FlowEvent>) {
         match self {
             Self::Learn(flow) => ("learn", Some(flow)),
@@ -62,6 +94,7 @@ impl WatchEvent {
             Self::Punt(flow) => ("punt", Some(flow)),
             Self::Refuse(flow) => ("refuse", Some(flow)),
             Self::Retire(flow) => ("retire", Some(flow)),
+            Self::End(_) => ("end", None),
             Self::Epoch { .. } => ("epoch", None),
             Self::Lost { .. } => ("lost", None),
         }

@@ -161,6 +161,11 @@ impl ControlBlock {
         self.set_flags(abi::CONTROL_TRACE, if on { abi::CONTROL_TRACE } else { 0 });
     }
 
+    /// Says whether somebody reads the final counters of flows ([`crate::DataPlane::finals`]).
+    pub fn set_finals(&self, on: bool) {
+        self.set_flags(abi::CONTROL_FINALS, if on { abi::CONTROL_FINALS } else { 0 });
+    }
+
     // No atomic read-modify-write: only the daemon's main thread writes flags.
     fn set_flags(&self, which: u32, to: u32) {
         let flags = self.page.u32(offset_of!(abi::Control, flags));

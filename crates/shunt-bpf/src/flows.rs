@@ -47,6 +47,15 @@ pub enum Key {
     V6(Key6),
 }
 
+impl Key {
+    fn ifindex(&self) -> u32 {
+        match self {
+            Self::V4(key) => key.ifindex,
+            Self::V6(key) => key.ifindex,
+        }
+    }
+}
+
 /// Handles of the flow tables, independent of the data plane, so that another thread can read them.
 #[derive(Debug)]
 pub struct FlowTable {
@@ -111,6 +120,24 @@ impl FlowTable {
 
     /// As [`FlowTable::for_each`], with the place of each flow. Places ascend.
     pub fn for_each_place(&self, mut visit: impl FnMut(EntryIndex, Key, Entry)) -> Result<(), Error> {
+        self.for_each_used(|place, key, entry| {
+            if key.ifindex() != 0 {
+                visit(place, key, entry);
+            }
+        })
+    }
+
+    /// Calls `visit` with every flow that has counted a packet, and with those that have left the table and whose
+    /// entries are not yet freed. The keys of the latter have the ifindex 0.
+    pub fn for_each_counted(&self, mut visit: impl FnMut(Key, Entry)) -> Result<(), Error> {
+        self.for_each_used(|_, key, entry| {
+            if entry.pkts() != 0 && entry.flow.state != 0 {
+                visit(key, entry);
+            }
+        })
+    }
+
+    fn for_each_used(&self, mut visit: impl FnMut(EntryIndex, Key, Entry)) -> Result<(), Error> {
         let [fresh4, fresh6] = read_variable::<abi::Usage>(&self.usage, USAGE)?.fresh;
         for (maps, fresh, family) in [(&self.v4, fresh4, 0), (&self.v6, fresh6, IN_V6)] {
             each_entry(maps, fresh, |at, bytes, cold| {
@@ -128,7 +155,8 @@ impl FlowTable {
         let [table, cold] = if place.is_v6() { &self.v6 } else { &self.v4 };
         let at = (place.0 & !IN_V6).to_ne_bytes();
         let read = |map: &MapHandle| map.lookup(&at, MapFlags::ANY).map_err(table_failure);
-        Ok(read(table)?.zip(read(cold)?).and_then(|(bytes, cold)| place.parse(&bytes, &cold)))
+        let found = read(table)?.zip(read(cold)?).and_then(|(bytes, cold)| place.parse(&bytes, &cold));
+        Ok(found.filter(|(key, _)| key.ifindex() != 0))
     }
 }
 
@@ -137,13 +165,13 @@ impl EntryIndex {
         self.0 & IN_V6 != 0
     }
 
-    /// The flow of both parts of an entry at this place.
+    /// The flow of both parts of an entry at this place; without an ifindex if it is not in the table.
     fn parse(self, bytes: &[u8], cold: &[u8]) -> Option<(Key, Entry)> {
         if self.is_v6() {
-            let key = Key6::from_bytes(bytes).filter(|key| key.ifindex != 0)?;
+            let key = Key6::from_bytes(bytes)?;
             Some((Key::V6(key), entry_of(bytes.get(size_of::<Key6>()..)?, 32, cold)?))
         } else {
-            let key = Key4::from_bytes(bytes).filter(|key| key.ifindex != 0)?;
+            let key = Key4::from_bytes(bytes)?;
             Some((Key::V4(key), entry_of(bytes.get(size_of::<Key4>()..)?, 8, cold)?))
         }
     }

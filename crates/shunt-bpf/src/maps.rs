@@ -14,6 +14,9 @@ pub(crate) const USAGE: &str = ".bss.usage";
 /// Counts and TCP positions of flows that have left the table. Memory is allocated per entry.
 pub(crate) const EXPIRED: &str = "shunt_expired";
 
+/// The ring of final counters of flows.
+pub(crate) const FINALS: &str = "shunt_finals";
+
 /// The filter of what flows depend on.
 pub(crate) const MARKS: &str = "shunt_marks";
 /// Stations whose changes have ended flows.

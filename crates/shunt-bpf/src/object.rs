@@ -3,7 +3,7 @@
 use crate::{
     Error,
     abi::WAYS,
-    maps::{EXPIRED, MARKS, Maps},
+    maps::{EXPIRED, FINALS, MARKS, Maps},
 };
 use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, Object, ObjectBuilder, ProgramMut, btf::Btf};
 use std::{
@@ -88,6 +88,11 @@ impl Size {
         u32::try_from(slots.div_ceil(WAYS as u64).next_power_of_two()).unwrap_or(1 << 31)
     }
 
+    /// The size of the ring of final counters: a power of two, with room for a third of the flows of a small table.
+    pub fn finals_bytes(self) -> u32 {
+        self.max_flows.saturating_mul(32).clamp(1 << 16, 1 << 20).next_power_of_two()
+    }
+
     /// Lines of the filter of dependencies, of 64 bytes: a power of two, and eight bytes for each flow of a large
     /// table.
     pub fn mark_lines(self) -> u32 {
@@ -148,6 +153,8 @@ pub(crate) fn load_for(
             map.set_max_entries(size.mark_lines()).map_err(failed)?;
         } else if name == EXPIRED {
             map.set_max_entries(size.max_flows.saturating_mul(4)).map_err(failed)?;
+        } else if name == FINALS {
+            map.set_max_entries(size.finals_bytes()).map_err(failed)?;
         }
     }
     if let Some(name) = how.program {

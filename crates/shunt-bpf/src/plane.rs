@@ -10,7 +10,7 @@ use crate::{
     external::ExternalSide,
     filter,
     kernel_types::KernelTypes,
-    maps::{CONTROL_MAP, GROUPS, Maps, PORT_CACHE},
+    maps::{CONTROL_MAP, FINALS, GROUPS, Maps, PORT_CACHE},
     object::{
         CHANGES, CT_GONE, Loading, Size, TABLE, TC_FORWARD, TC_FORWARD_WITHOUT_BTF,
         TC_FORWARD_WITHOUT_KFUNCS, TC_WATCH, TC_WATCH_WITHOUT_KFUNCS, XDP_DROPS, XDP_FORWARD,
@@ -236,6 +236,12 @@ impl DataPlane {
     /// runtime.
     pub fn traces(&self) -> Result<Ring<abi::Trace>, Error> {
         Ring::open("shunt_traces", self.maps.get("shunt_traces")?)
+    }
+
+    /// The ring of final counters of flows. Programs write them while [`ControlBlock::set_finals`] is on. Call it
+    /// within a tokio runtime.
+    pub fn finals(&self) -> Result<Ring<abi::Final>, Error> {
+        Ring::open(FINALS, self.maps.get(FINALS)?)
     }
 
     /// Attaches a socket filter that moves the epoch while the kernel reports a change to `socket`, a netlink socket

@@ -12,6 +12,7 @@ mod core;
 mod event;
 mod external;
 mod flow_state;
+mod local_side;
 mod network;
 mod port_counters;
 mod ports;
@@ -35,6 +36,7 @@ pub use event::{
     LinkLayer, Program, Qdisc, SurveyCounts, TrackedDirection,
 };
 pub use flow_state::{EntryState, TickClock};
+pub use local_side::{End, LocalSide};
 pub use port_counters::PortCounters;
 pub use ports::{Choice, PortView};
 pub use scope::Scope;

@@ -311,6 +311,11 @@ impl Network {
         all.any(|(_, qdisc)| matches!(qdisc.kind.as_str(), "fq" | "etf" | "taprio"))
     }
 
+    /// All neighbours with a MAC: device, address, MAC.
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = (u32, IpAddr, Mac)> {
+        self.neighbours.iter().map(|((on, addr), mac)| (*on, *addr, *mac))
+    }
+
     /// The addresses of the neighbours that have this MAC.
     pub(crate) fn addresses_of(&self, mac: Mac) -> impl Iterator<Item = IpAddr> {
         self.neighbours.iter().filter(move |(_, has)| **has == mac).map(|((_, addr), _)| *addr)

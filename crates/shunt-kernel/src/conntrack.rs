@@ -1,6 +1,7 @@
 //! Reads conntrack entries and changes existing ones, over ctnetlink.
 
 mod corrections;
+pub(crate) mod counts;
 mod silent;
 pub(crate) mod table;
 

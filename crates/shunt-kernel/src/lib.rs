@@ -28,7 +28,10 @@ mod sysctl;
 mod xtables;
 
 pub use answers::{ConntrackTimeouts, Forwarding, Liberal, XdpSupport};
-pub use conntrack::table::{ConntrackTable, conntrack_table};
+pub use conntrack::{
+    counts::{ConntrackCounts, ConntrackEnds, CountedEntry, Ended, conntrack_counts},
+    table::{ConntrackTable, conntrack_table},
+};
 pub use error::Error;
 pub use legacy_iptables::LegacyIptables;
 pub use linux::Linux;
@@ -36,6 +39,6 @@ pub use netlink_channel::Channel;
 pub use netlink_message::Batch;
 pub use netlink_subscription::NetlinkSubscription;
 pub use nftables::{AddressSet, NftablesRuleset, read_ruleset, rules_track};
-pub use rtnetlink::OWN_FILTER_PRIORITY;
+pub use rtnetlink::{OWN_FILTER_PRIORITY, devices_to};
 pub use rtnl::Rtnl;
 pub use sysctl::conntrack_accounting;

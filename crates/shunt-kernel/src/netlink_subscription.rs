@@ -254,7 +254,9 @@ fn ipsec_event(_: &Message) -> Option<Event> {
 /// message may have nothing but the error: tokio alone would not wake a reader, and until the error is read, the kernel
 /// drops all further messages.
 #[allow(unsafe_code, reason = "tokio has no other registration since it deprecated the safe one")]
-fn readable_or_failed<'a>(sockets: impl Iterator<Item = BorrowedFd<'a>>) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn readable_or_failed<'a>(
+    sockets: impl Iterator<Item = BorrowedFd<'a>>,
+) -> io::Result<AsyncFd<OwnedFd>> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     for socket in sockets {
         // Errors are always reported.
@@ -264,7 +266,7 @@ fn readable_or_failed<'a>(sockets: impl Iterator<Item = BorrowedFd<'a>>) -> io::
     unsafe { AsyncFd::register_with_interest(epoll.0, Interest::READABLE) }.map_err(Into::into)
 }
 
-fn set_buffer(socket: &Socket, bytes: usize) {
+pub(crate) fn set_buffer(socket: &Socket, bytes: usize) {
     let forced = setsockopt(socket, sockopt::RcvBufForce, &bytes);
     // Without CAP_NET_ADMIN net.core.rmem_max is the limit, which only makes overruns more likely.
     if let Err(e) = forced.or_else(|_| setsockopt(socket, sockopt::RcvBuf, &bytes)) {

@@ -5,6 +5,7 @@ mod link;
 mod link_layer;
 mod neighbour;
 mod tc;
+mod way_out;
 
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use tc::OWN_FILTER_PRIORITY;
 pub(crate) use tc::{EGRESS, INGRESS, ROOT, is_own_filter, kind as filter_kind};
+pub use way_out::devices_to;
 
 pub(crate) const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;

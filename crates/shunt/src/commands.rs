@@ -31,6 +31,7 @@ mod status;
 mod top;
 mod trace;
 mod up;
+mod usage;
 mod verify;
 mod watch;
 mod why;
@@ -115,6 +116,7 @@ commands! {
     Why(why::WhyArgs),
     Conntrack(conntrack::ConntrackArgs),
     Watch(watch::WatchArgs),
+    Usage(usage::UsageArgs),
     Off(off::OffArgs),
     On(off::OnArgs),
     Verify(verify::VerifyArgs),

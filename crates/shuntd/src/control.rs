@@ -14,6 +14,7 @@ mod share;
 mod socket;
 mod stored_reports;
 
+pub use crate::usage::HostTotals;
 pub use metrics::MetricsSource;
 pub use routes::openapi_document;
 pub(crate) use socket::check;
@@ -27,7 +28,8 @@ use admission::Client;
 use hyper::{Request, body::Incoming};
 use shunt_api::{
     Connection, Explained, Failure, HistoryTable, OffRemoval, OffRequest, OffRule, QosRemoval, QosStatus,
-    QosTable, Selection, SlowTable, StaticRemoval, StaticTable, Status, Tracked, WatchEvent,
+    QosTable, Selection, SlowTable, StaticRemoval, StaticTable, Status, Tracked, Usage, UsageQuery,
+    WatchEvent,
 };
 use shunt_http::{Admission, Hosts, Refusal};
 use std::{
@@ -69,6 +71,8 @@ pub enum Call {
     MeasurePrograms(oneshot::Sender<()>),
     /// Subscribe to what happens to flows from now on.
     Watch(oneshot::Sender<Result<broadcast::Receiver<WatchEvent>, Failure>>),
+    /// Say what hosts have used. The answer is a job that reads the counters and the ledger on another thread.
+    Usage(UsageQuery, oneshot::Sender<Result<Job<Usage>, Failure>>),
     /// Retire every learned flow. The answer is their number.
     Flush(oneshot::Sender<u64>),
     /// Detach from all ports and exit. Answered after everything is undone.

@@ -15,6 +15,7 @@ mod ruleset_reader;
 mod settings;
 mod status;
 mod turn;
+mod usage;
 
 use crate::{
     control::{self, Call},
@@ -31,6 +32,7 @@ use crate::{
     step_meter::{StepMeter, next_step},
     sweep::Sweeper,
     trace_stream::TraceStream,
+    usage::KeptLedger,
 };
 use attachments::{Clsacts, PendingPorts};
 use blocking::BlockingCalls;
@@ -54,6 +56,7 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep_until},
 };
 use turn::Turn;
+use usage::HostLedger;
 
 const TICK: Duration = Duration::from_millis(500);
 
@@ -85,6 +88,10 @@ pub(crate) struct Daemon {
     static_flows: StaticFlows,
     off_rules: OffRules,
     recorder: Recorder,
+    /// The ledger that was kept, until counting starts.
+    kept_ledger: Option<KeptLedger>,
+    /// What hosts use; `None` if it is off.
+    usage: Option<HostLedger>,
     trace_stream: TraceStream,
     ruleset_reader: RulesetReader,
     external: ExternalEngine,
@@ -134,6 +141,8 @@ impl Daemon {
             static_flows: StaticFlows::default(),
             off_rules: parts.off_rules,
             recorder: Recorder::new(parts.history),
+            kept_ledger: parts.kept_ledger,
+            usage: None,
             trace_stream: TraceStream::default(),
             ruleset_reader: RulesetReader::default(),
             external: ExternalEngine::default(),
@@ -161,6 +170,8 @@ impl Daemon {
             self.plane.set_off(&self.off_rules.matches()).map_err(internal)?;
         }
         self.counted_epoch = self.plane.control().epoch();
+        let kept_ledger = self.kept_ledger.take();
+        self.start_usage(kept_ledger)?;
         if let Err(failure) = self.perform_first_actions() {
             self.undo_attachments();
             return Err(failure);
@@ -183,7 +194,11 @@ impl Daemon {
         if let Some(blocking) = self.blocking.take() {
             blocking.end();
         }
+        let count_rest = self.end_usage();
         self.undo_attachments();
+        if let Some(count_rest) = count_rest {
+            count_rest();
+        }
         let ended = stopped.map(|reply| {
             // Fails if the client has gone away, which does not matter.
             reply.map(|reply| reply.send(()))
@@ -267,7 +282,7 @@ impl Daemon {
                 Turn::Finished(done) => self.on_finished(done),
                 Turn::Done(done) => self.on_done(done),
                 Turn::LegacyRules(read) => self.handle(read),
-                Turn::Unwatched => self.trace_stream.end(&self.plane),
+                Turn::Unwatched => self.unwatch(),
                 Turn::DataPlane(ready) => {
                     ready.map_err(internal)?;
                     self.on_data_plane_events(&mut data_plane);
@@ -298,6 +313,7 @@ impl Daemon {
         }
         self.record_tick();
         self.review_look_ahead();
+        self.update_usage();
         self.trace_stream.report_lost(&self.plane);
         service_manager.tick();
     }
@@ -323,6 +339,12 @@ impl Daemon {
             self.plane.release_slots();
         }
         self.priority.spend();
+    }
+
+    /// Ends what is done for the clients of `shunt watch`, of whom the last one has gone.
+    fn unwatch(&mut self) {
+        self.trace_stream.end(&self.plane);
+        self.usage.iter().for_each(|usage| usage.watch(None));
     }
 
     /// The name of a device; `if7` for device 7 if the device is unknown.

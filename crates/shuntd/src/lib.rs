@@ -35,6 +35,7 @@ mod step_meter;
 mod sweep;
 mod table_size;
 mod trace_stream;
+mod usage;
 
 use clap::Parser;
 use nix::sys::signal::{SigSet, Signal};

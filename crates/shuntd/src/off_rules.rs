@@ -122,7 +122,7 @@ impl OffRules {
     /// The first rule that names a connection, as text.
     pub(crate) fn naming(&self, protocol: u8, tuples: &[Tuple; 2], now: u64) -> Option<String> {
         let names = |rule: &&KeptRule| {
-            rule.which.proto.is_none_or(|proto| number(proto) == protocol)
+            rule.which.proto.is_none_or(|proto| proto.number() == protocol)
                 && tuples.iter().any(|tuple| rule.which.has_ends(tuple))
         };
         let rule = self.rules.iter().find(names)?;
@@ -153,13 +153,6 @@ impl OffFile {
     }
 }
 
-const fn number(proto: Proto) -> u8 {
-    match proto {
-        Proto::Tcp => 6,
-        Proto::Udp => 17,
-    }
-}
-
 fn to_match(which: &Selection) -> OffMatch {
     let Selection { src, dst, sport, dport, proto } = *which;
     OffMatch {
@@ -167,7 +160,7 @@ fn to_match(which: &Selection) -> OffMatch {
         dst: dst.map(shunt_api::Network::parts),
         sport,
         dport,
-        protocol: proto.map(number),
+        protocol: proto.map(Proto::number),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::{
     kept_file::KeptFile,
     kernel_types::{self, pretends_missing},
     off_rules::{OffRules, unix_time},
+    usage::KeptLedger,
 };
 use shunt_api::{
     ChecksumChoice, Config, EngineChoice, Failure, FailureCode, Instance, RUNTIME_DIR_VARIABLE,
@@ -32,6 +33,8 @@ pub(crate) struct Parts {
     /// The rules of `shunt off` that were kept.
     pub(crate) off_rules: OffRules,
     pub(crate) history: History,
+    /// The ledger of hosts that was kept; `None` if it is off.
+    pub(crate) kept_ledger: Option<KeptLedger>,
 }
 
 pub(crate) fn require_root() -> Result<(), Failure> {
@@ -204,7 +207,8 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
     let off_rules = OffRules::load(instance.off_path(&state), unix_time());
     let file = KeptFile::new(instance.history_path(&state), FILE_BYTES_MAX);
     let history = History::load(file, Clock::read(), env!("CARGO_PKG_VERSION"));
-    Ok(Parts { kernel, subscription, plane, core, actions, off_rules, history })
+    let kept_ledger = config.usage.then(|| KeptLedger::load(instance.usage_path(&state)));
+    Ok(Parts { kernel, subscription, plane, core, actions, off_rules, history, kept_ledger })
 }
 
 /// Attaches the programs that invalidate flows inside the kernel, before a change is acknowledged. Without one of them,

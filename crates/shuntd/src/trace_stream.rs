@@ -64,6 +64,11 @@ impl TraceStream {
         Ok(watcher)
     }
 
+    /// Where the clients get events from; `None` without clients.
+    pub(crate) fn clients(&self) -> Option<broadcast::Sender<WatchEvent>> {
+        self.session.as_ref().map(|session| session.events.clone())
+    }
+
     /// Waits until the last client has gone; forever if there is none. May be dropped at any time.
     pub(crate) async fn unwatched(&self) {
         match &self.session {

@@ -37,6 +37,7 @@ mod tracked;
 mod transmit;
 mod unsupported_rules;
 mod up_and_down;
+mod usage_command;
 mod verify_checksums;
 mod verify_command;
 mod watch_command;

@@ -114,3 +114,8 @@ fn metrics() {
 fn how_it_compares() {
     follow("comparison.md", ROUTER, &text("comparison.md"));
 }
+
+#[test]
+fn who_uses_the_line() {
+    follow("usage.md", ROUTER, &text("usage.md"));
+}

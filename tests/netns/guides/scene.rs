@@ -16,12 +16,13 @@ use tempfile::TempDir;
 /// Time limit for one command to print what the guide shows. A reader, too, would look again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The router has files of its own below /etc and /run/shunt, so a guide may use the default instance and its
-/// configuration.
+/// The router has files of its own below /etc, /run/shunt and /var/lib/shunt, so a guide may use the default instance
+/// and its configuration.
 const ROUTER: &str = r#"
 set -e
 cp -a /etc "$0/etc" && mount --bind "$0/etc" /etc
 mkdir -p /run/shunt "$0/run" && mount --bind "$0/run" /run/shunt
+mkdir -p /var/lib/shunt "$0/state" && mount --bind "$0/state" /var/lib/shunt
 rm -rf /etc/shunt && mkdir /etc/shunt
 mount -t tmpfs none /run/netns
 touch "$0/ready"

@@ -52,6 +52,7 @@ fn every_key_is_read() {
         page_token_file = "/etc/shunt/token"
         page_reports = "/srv/reports"
         hosts = ["router.lan"]
+        usage = false
         log = "debug"
 
         [qos.wan0]
@@ -86,6 +87,7 @@ fn every_key_is_read() {
         page_token_file: "/etc/shunt/token".to_owned(),
         page_reports: "/srv/reports".to_owned(),
         hosts: vec!["router.lan".to_owned()],
+        usage: false,
         log: LogLevel::Debug,
         qos: [("wan0".to_owned(), PortQos { rate: BitRate(100_000_000), ..PortQos::default() })].into(),
     };
@@ -109,7 +111,7 @@ fn an_unknown_key_is_refused_by_name() {
     let why = refusal("idle = \"30s\"\nmax_flow = 3\n");
     assert_eq!(why, "line 2: unknown key `max_flow`; did you mean `max_flows`?");
     let why = refusal("colour = 3\n");
-    assert!(why.starts_with("line 1: unknown key `colour`; there are 29, such as engine, "), "{why}");
+    assert!(why.starts_with("line 1: unknown key `colour`; there are 30, such as engine, "), "{why}");
 }
 
 #[test]

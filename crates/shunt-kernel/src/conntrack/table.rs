@@ -17,9 +17,9 @@ use std::{
 };
 
 /// NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_GET.
-const GET: u16 = 1 << 8 | 1;
+pub(super) const GET: u16 = 1 << 8 | 1;
 /// The size of struct nfgenmsg.
-const FIXED: usize = 4;
+pub(super) const FIXED: usize = 4;
 
 const CTA_TUPLE_REPLY: u16 = 2;
 const CTA_STATUS: u16 = 3;
@@ -29,6 +29,7 @@ const CTA_MARK: u16 = 8;
 const CTA_COUNTERS_ORIG: u16 = 9;
 const CTA_COUNTERS_REPLY: u16 = 10;
 const CTA_USE: u16 = 11;
+const CTA_ID: u16 = 12;
 const CTA_ZONE: u16 = 18;
 const CTA_SECCTX: u16 = 19;
 const CTA_TIMESTAMP: u16 = 20;
@@ -135,6 +136,14 @@ fn entry(payload: &[u8], now: SystemTime) -> Option<Tracked> {
         helper: attrs.nested(CTA_HELP).text(NAME),
         used: be32(attrs, CTA_USE).unwrap_or(0),
     })
+}
+
+/// The number by which the kernel tells entries apart, both directions, the protocol and the status bits.
+pub(super) fn counts(payload: &[u8]) -> Option<(u32, TrackedDirection, TrackedDirection, u8, u32)> {
+    let attrs = Attrs::after(payload, FIXED);
+    let (orig, protocol) = direction(attrs, CTA_TUPLE_ORIG, CTA_COUNTERS_ORIG)?;
+    let (reply, _) = direction(attrs, CTA_TUPLE_REPLY, CTA_COUNTERS_REPLY)?;
+    Some((be32(attrs, CTA_ID)?, orig, reply, protocol, be32(attrs, CTA_STATUS).unwrap_or(0)))
 }
 
 fn direction(attrs: Attrs, tuple: u16, counters: u16) -> Option<(TrackedDirection, u8)> {

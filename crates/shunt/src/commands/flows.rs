@@ -5,7 +5,7 @@ pub(crate) mod view;
 
 use super::{
     arguments::{SelectionArgs, WHICH, duration, name_of},
-    hosts::{Names, totals},
+    hosts::{names_of_this_machine, totals},
     listed::{UNCOUNTED, listed},
 };
 use crate::{
@@ -106,7 +106,7 @@ impl Command for FlowsArgs {
         let mut connections = listed(fast, slow);
         connections.retain(|connection| filter.matches(connection));
         if let Some(By::Host) = plan.by {
-            let mut hosts = totals(&connections, &Names::of_this_machine());
+            let mut hosts = totals(&connections, &names_of_this_machine());
             plan.order().apply_to_hosts(&mut hosts);
             return show(&hosts);
         }

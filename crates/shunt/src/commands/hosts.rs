@@ -4,8 +4,8 @@ mod names;
 pub(crate) mod totals;
 
 use super::listed::Listed;
-pub(super) use names::Names;
-use shunt_api::{DirectionName, FlowState, SlowCount, Tuple};
+pub(super) use names::names_of_this_machine;
+use shunt_api::{DirectionName, FlowState, HostNames, SlowCount, Tuple};
 use std::{
     collections::{BTreeMap, HashSet},
     net::IpAddr,
@@ -14,7 +14,10 @@ use totals::HostTotal;
 
 /// The total of each host, sorted by address. The hosts of a connection are its ends without NAT: the sources of both
 /// directions.
-pub(super) fn totals<'c>(connections: impl IntoIterator<Item = &'c Listed>, names: &Names) -> Vec<HostTotal> {
+pub(super) fn totals<'c>(
+    connections: impl IntoIterator<Item = &'c Listed>,
+    names: &HostNames,
+) -> Vec<HostTotal> {
     let mut hosts: BTreeMap<IpAddr, HostTotal> = BTreeMap::new();
     // One that is fast in one direction and slow in the other is listed twice.
     let mut seen: HashSet<(u8, Tuple)> = HashSet::new();
@@ -32,7 +35,7 @@ pub(super) fn totals<'c>(connections: impl IntoIterator<Item = &'c Listed>, name
 /// Adds a connection to the total of the host that sends in this direction.
 fn add(
     hosts: &mut BTreeMap<IpAddr, HostTotal>,
-    names: &Names,
+    names: &HostNames,
     addr: IpAddr,
     connection: &Listed,
     sends: DirectionName,
@@ -70,7 +73,9 @@ mod tests {
         let mut second = tcp();
         second.orig.src = "192.168.1.3".parse().unwrap();
         second.age_s = 9999;
-        let names = Names::read_from("192.168.1.2 laptop\n", "");
+        let names = HostNames::read(|path| {
+            (if path == "/etc/hosts" { "192.168.1.2 laptop\n" } else { "" }).to_owned()
+        });
         let hosts = totals(&[tcp(), second, udp6()].map(Listed::Fast), &names);
         let addresses: Vec<String> = hosts.iter().map(|host| host.addr.to_string()).collect();
         assert_eq!(addresses, ["192.168.1.2", "192.168.1.3", "198.18.0.2", "2001:db8:1::2", "2001:db8:2::9"]);
@@ -85,7 +90,7 @@ mod tests {
 
     #[test]
     fn slow_connections_count_too_and_their_rate_is_told_apart() {
-        let hosts = totals(&[Listed::Fast(tcp()), Listed::Slow(slow())], &Names::default());
+        let hosts = totals(&[Listed::Fast(tcp()), Listed::Slow(slow())], &HostNames::default());
         let laptop = hosts.iter().find(|host| host.addr.to_string() == "192.168.1.2").unwrap();
         assert_eq!((laptop.connections, laptop.slow_bps), (2, 51_200_000));
         assert_eq!((laptop.sent_bps, laptop.received_bps), (9_500_000 + 1_200_000, 941_000_000 + 50_000_000));
@@ -97,7 +102,7 @@ mod tests {
     fn a_connection_with_one_slow_direction_is_one_connection() {
         let mut half = slow();
         (half.orig, half.reply) = (tcp().orig, tcp().reply);
-        let hosts = totals(&[Listed::Fast(tcp()), Listed::Slow(half)], &Names::default());
+        let hosts = totals(&[Listed::Fast(tcp()), Listed::Slow(half)], &HostNames::default());
         assert!(hosts.iter().all(|host| host.connections == 1), "{hosts:?}");
     }
 
@@ -105,6 +110,6 @@ mod tests {
     fn a_connection_of_a_host_with_itself_counts_once() {
         let mut hairpin = tcp();
         hairpin.reply.src = hairpin.orig.src;
-        assert_eq!(totals(&[Listed::Fast(hairpin)], &Names::default())[0].connections, 1);
+        assert_eq!(totals(&[Listed::Fast(hairpin)], &HostNames::default())[0].connections, 1);
     }
 }

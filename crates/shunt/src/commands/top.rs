@@ -6,7 +6,7 @@ mod sample;
 mod session;
 pub(crate) mod view;
 
-use super::{arguments::duration, hosts::Names};
+use super::{arguments::duration, hosts::names_of_this_machine};
 use crate::{
     client::control::Client,
     command::{Command, Context},
@@ -82,7 +82,7 @@ async fn measure(client: &Client, interval: Duration) -> anyhow::Result<Top> {
     let mut history = History::default();
     loop {
         let sample = Sample::take(client).await?;
-        if let Some(top) = history.add(sample, &Names::of_this_machine()) {
+        if let Some(top) = history.add(sample, &names_of_this_machine()) {
             return Ok(top);
         }
         sleep(interval).await;

@@ -12,7 +12,8 @@ use shunt_api::{Failure, FailureCode, WatchEvent};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Show events of flows as they happen: learn, activate, punt, refuse, retire, and moves of the epoch.
+/// Show events of flows as they happen: learn, activate, punt, refuse, retire, and moves of the epoch; and the end of
+/// each connection, with all packets that it had, fast and slow.
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
     #[command(flatten)]

@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hyper::body::Frame;
-use shunt_api::{Selection, Tuple, WatchEvent};
+use shunt_api::{ConnectionEnd, Selection, Tuple, WatchEvent};
 use std::{
     io,
     pin::Pin,
@@ -59,6 +59,10 @@ pub(super) fn lines(
 /// Whether an event is about a selected flow, or about no flow. A selection matches the addresses and ports of either
 /// direction, as packets come in: translated ones are not known here.
 fn is_selected(selection: &Selection, event: &WatchEvent) -> bool {
+    if let WatchEvent::End(ConnectionEnd { protocol, orig, reply, .. }) = event {
+        let proto = selection.proto.is_none_or(|proto| proto.number() == *protocol);
+        return proto && [orig, reply].iter().any(|direction| selection.has_ends(&direction.tuple));
+    }
     event.parts().1.is_none_or(|flow| {
         let Tuple { src, dst, sport, dport } = flow.tuple;
         selection.has(flow.proto, &[flow.tuple, Tuple { src: dst, dst: src, sport: dport, dport: sport }])

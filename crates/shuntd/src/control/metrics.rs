@@ -1,5 +1,6 @@
 //! Metrics in Prometheus' text format.
 
+use crate::usage::HostTotals;
 use nix::time::{ClockId, clock_gettime};
 use prometheus::{
     Counter, Encoder, Gauge, GaugeVec, IntCounterVec, Opts, Registry, TextEncoder, core::Collector,
@@ -18,6 +19,8 @@ pub struct MetricsSource {
     pub ports: BTreeMap<String, Counters>,
     /// The queues of ports, and what they have counted since the external engine started.
     pub queues: Vec<QosStatus>,
+    /// What each host of the ledger has sent and received.
+    pub hosts: HostTotals,
     /// When the daemon started, since 1970.
     pub started_at: Duration,
 }
@@ -205,6 +208,15 @@ impl Page {
         Ok(())
     }
 
+    fn hosts(&self, hosts: &HostTotals) -> prometheus::Result<()> {
+        let row = |host: &str, direction: &str, count: u64| ([host.to_owned(), direction.to_owned()], count);
+        let rows = hosts.list().into_iter().flat_map(|(host, count)| {
+            [row(&host, "sent", count.sent.bytes), row(&host, "received", count.received.bytes)]
+        });
+        let help = "Bytes that a host of the ledger sent or received since it was listed, from the L3 header on; kept across restarts.";
+        self.counters(("shunt_host_bytes_total", help), ["host", "direction"], rows)
+    }
+
     fn process(&self, started_at: Duration) -> prometheus::Result<()> {
         let started_at = started_at.as_secs_f64();
         self.gauge("process_start_time_seconds", "When the daemon started, since 1970.", started_at)?;
@@ -232,6 +244,7 @@ pub(super) fn page(source: &MetricsSource) -> prometheus::Result<Vec<u8>> {
     page.state(&source.status)?;
     page.traffic(&source.ports)?;
     page.queues(&source.queues)?;
+    page.hosts(&source.hosts)?;
     page.process(source.started_at)?;
     let mut text = Vec::new();
     TextEncoder::new().encode(&page.0.gather(), &mut text)?;

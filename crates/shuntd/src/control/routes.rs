@@ -3,6 +3,7 @@
 mod history;
 mod off;
 mod slow;
+mod usage;
 
 use super::{
     Call, TrackedEntries,
@@ -88,6 +89,7 @@ fn paths() -> OpenApiRouter<AppState> {
         .routes(routes!(conntrack))
         .routes(routes!(history::history))
         .routes(routes!(watch))
+        .routes(routes!(usage::usage))
         .routes(routes!(flush))
         .routes(routes!(stop))
         .routes(routes!(list_static, add_static, del_static))
@@ -137,6 +139,7 @@ pub(super) fn page_router(calls: mpsc::Sender<Call>, reports: PathBuf) -> Router
         .routes(routes!(slow::slow))
         .routes(routes!(why))
         .routes(routes!(history::history))
+        .routes(routes!(usage::usage))
         .routes(routes!(list_reports))
         .routes(routes!(read_report))
         .split_for_parts();

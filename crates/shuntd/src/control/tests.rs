@@ -54,6 +54,7 @@ async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
                         status: status("fake"),
                         ports,
                         queues: Vec::new(),
+                        hosts: HostTotals::default(),
                         started_at: Duration::from_secs(1),
                     })
                     .is_err()
@@ -75,6 +76,7 @@ async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
                 tokio::spawn(async move { events.closed().await });
                 reply.send(Ok(watcher)).is_err()
             }
+            Call::Usage(_, reply) => reply.send(Ok(Job::new(|| Ok(Usage::default())))).is_err(),
             Call::Flush(reply) => reply.send(3).is_err(),
             Call::Stop(reply) => reply.send(()).is_err(),
             Call::AddStatic(table, reply) => {

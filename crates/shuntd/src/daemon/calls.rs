@@ -10,8 +10,9 @@ use crate::{
     off_rules::unix_time,
     slow_connections::SlowReader,
 };
-use shunt_api::Failure;
+use shunt_api::{Failure, WatchEvent};
 use shunt_core::Event;
+use tokio::sync::broadcast;
 
 impl Daemon {
     /// Answers a call. Jobs that take long are handed to the control socket's threads. Ignores that a client has gone
@@ -59,7 +60,10 @@ impl Daemon {
                 let _ = reply.send(());
             }
             Call::Watch(reply) => {
-                let _ = reply.send(self.trace_stream.subscribe(&self.plane).map_err(internal));
+                let _ = reply.send(self.watch().map_err(internal));
+            }
+            Call::Usage(query, reply) => {
+                let _ = reply.send(self.answer_usage(query).map(Job::new));
             }
             Call::Flush(reply) => {
                 self.handle(Event::Flush);
@@ -106,15 +110,29 @@ impl Daemon {
         Ok((self.off_rules.matches().len() as u64, Job::new(move || file.write())))
     }
 
-    fn metrics_source(&mut self) -> MetricsSource {
+    /// Adds a client of `shunt watch`. The first one gets the ends of connections, too.
+    fn watch(&mut self) -> Result<broadcast::Receiver<WatchEvent>, shunt_bpf::Error> {
+        let events = self.trace_stream.subscribe(&self.plane)?;
+        if let Some(usage) = &self.usage {
+            usage.watch(self.trace_stream.clients());
+        }
+        Ok(events)
+    }
+
+    pub(super) fn record_all_counters(&mut self) {
         let ports: Vec<u32> = self.core.ports().map(|(link, _)| link.ifindex).collect();
         for ifindex in ports {
             self.record_counters(ifindex);
         }
+    }
+
+    fn metrics_source(&mut self) -> MetricsSource {
+        self.record_all_counters();
         MetricsSource {
             status: status::collect(self),
             ports: self.port_counters.by_name(),
             queues: self.qos_status(),
+            hosts: self.host_totals(),
             started_at: self.started_at,
         }
     }

@@ -4,7 +4,7 @@ use crate::commands::{
     listed::Listed,
 };
 use clap::error::ErrorKind;
-use shunt_api::{Network, Proto, Selection, Tuple};
+use shunt_api::{HostNames, Network, Proto, Selection, Tuple};
 
 fn shown(filter: &Filter) -> Vec<Proto> {
     let fast = [tcp(), udp6()].map(Listed::Fast);
@@ -121,7 +121,7 @@ fn hosts_are_sorted_by_the_same_keys() {
     let first = |words: &str| {
         let typed = parse_args::<FlowsArgs>(words).unwrap();
         assert_eq!(typed.by, Some(By::Host));
-        let mut hosts = totals(&[tcp(), udp6()].map(Listed::Fast), &Names::default());
+        let mut hosts = totals(&[tcp(), udp6()].map(Listed::Fast), &HostNames::default());
         typed.order().apply_to_hosts(&mut hosts);
         hosts[0].addr.to_string()
     };

@@ -1,11 +1,11 @@
 //! From samples to what is shown: rates, the fast share over time, and changes with their costs.
 
 use super::{
-    super::hosts::{Names, totals},
+    super::hosts::totals,
     sample::{self, Sample, Span},
 };
 use crate::commands::top::view::{Change, Top};
-use shunt_api::{HistoryTable, Status};
+use shunt_api::{HistoryTable, HostNames, Status};
 use std::{
     cmp::Reverse,
     collections::VecDeque,
@@ -55,7 +55,7 @@ impl History {
 
     /// Adds a sample. Returns the state between the last sample and this one; none if there is no last one, or if it
     /// was of another process.
-    pub(super) fn add(&mut self, sample: Sample, names: &Names) -> Option<Top> {
+    pub(super) fn add(&mut self, sample: Sample, names: &HostNames) -> Option<Top> {
         let last = self.last.take();
         let top = match last {
             None => None,
@@ -70,7 +70,7 @@ impl History {
         top
     }
 
-    fn compare(&mut self, last: &Sample, now: &Sample, names: &Names) -> Top {
+    fn compare(&mut self, last: &Sample, now: &Sample, names: &HostNames) -> Top {
         let span = Span::between(last, now);
         let rates = sample::total(&last.status, &now.status, span);
         self.shares.push_back(rates.fast_share);

@@ -1,7 +1,7 @@
 //! The screen of `shunt top`: waits for samples, keys and signals, and draws.
 
 use super::{
-    super::{history::read as read_history, hosts::Names, why},
+    super::{history::read as read_history, hosts::names_of_this_machine, why},
     history::History,
     keys::{Next, press},
     sample::Sample,
@@ -40,7 +40,7 @@ pub(super) async fn run(client: &Client, interval: Duration) -> anyhow::Result<(
     if let Ok(table) = read_history(client, History::chart_time(interval), None).await {
         history.begin_with(&table, interval);
     }
-    let mut names = Names::of_this_machine();
+    let mut names = names_of_this_machine();
     let mut samples = 1;
     history.add(Sample::take(client).await?, &names);
     let look = look(|name| env::var(name).ok());
@@ -78,7 +78,7 @@ pub(super) async fn run(client: &Client, interval: Duration) -> anyhow::Result<(
                     Ok(sample) => {
                         samples += 1;
                         if samples % NAMES_EVERY == 0 {
-                            names = Names::of_this_machine();
+                            names = names_of_this_machine();
                         }
                         view.failure = None;
                         top = history.add(sample, &names).or(top);

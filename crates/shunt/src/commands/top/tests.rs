@@ -5,7 +5,7 @@ use crate::commands::{
     top::view::{Pane, View, sample::top},
 };
 use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use shunt_api::{Connection, HistoryRow, HistoryTable, Instance, SlowTable, Status};
+use shunt_api::{Connection, HistoryRow, HistoryTable, HostNames, Instance, SlowTable, Status};
 use std::time::Instant;
 
 fn sample(at: Instant, connections: Vec<Connection>) -> Sample {
@@ -86,7 +86,7 @@ fn a_port_that_comes_or_begins_again_does_not_spoil_the_total() {
 
 #[test]
 fn the_history_begins_again_with_another_daemon_and_gives_each_change_its_cost() {
-    let (mut history, names, mut at) = (History::default(), Names::default(), Instant::now());
+    let (mut history, names, mut at) = (History::default(), HostNames::default(), Instant::now());
     let mut add = |status: &Status| {
         at += Duration::from_secs(1);
         history.add(
@@ -229,13 +229,13 @@ fn the_chart_begins_with_the_history_of_the_daemon() {
     let mut history = History::default();
     history.begin_with(&table, Duration::from_secs(10));
     let start = Instant::now();
-    assert!(history.add(sample(start, vec![]), &Names::default()).is_none());
-    let top = history.add(sample(start + Duration::from_secs(10), vec![]), &Names::default()).unwrap();
+    assert!(history.add(sample(start, vec![]), &HostNames::default()).is_none());
+    let top = history.add(sample(start + Duration::from_secs(10), vec![]), &HostNames::default()).unwrap();
     let (half, most) = (Some(0.5), Some(0.9));
     // A gap of 20 s, in which no daemon ran, and 10 s without packets.
     let expected = [half, half, half, half, half, half, None, None, None, most, most, most, None];
     assert_eq!(top.shares, expected);
     let long = HistoryTable { rows: vec![row(0, 86_400.0, half)], ..HistoryTable::default() };
     history.begin_with(&long, Duration::from_millis(100));
-    assert_eq!(history.add(sample(start, vec![]), &Names::default()).unwrap().shares.len(), 600);
+    assert_eq!(history.add(sample(start, vec![]), &HostNames::default()).unwrap().shares.len(), 600);
 }

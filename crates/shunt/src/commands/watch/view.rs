@@ -1,10 +1,13 @@
 //! The text of `shunt watch`: one line for each event.
 
 use crate::{
-    commands::flows::view::{port, source_and_destination},
+    commands::{
+        conntrack::view::name as protocol_name,
+        flows::view::{port, source_and_destination},
+    },
     render::{Answer, Format, json_line},
 };
-use shunt_api::{FlowEvent, WatchEvent};
+use shunt_api::{ConnectionEnd, EndedDirection, FlowEvent, WatchEvent};
 use std::time::{Duration, SystemTime};
 
 impl Answer for WatchEvent {
@@ -22,6 +25,7 @@ fn describe(event: &WatchEvent) -> String {
     match event {
         WatchEvent::Epoch { at_us, epoch, cause } => format!("{} {name:<8} {epoch} {cause}", time(*at_us)),
         WatchEvent::Lost { count } => format!("{count} events lost"),
+        WatchEvent::End(end) => describe_end(name, end),
         _ => flow.map(|flow| describe_flow(name, flow)).unwrap_or_default(),
     }
 }
@@ -38,6 +42,20 @@ fn describe_flow(name: &str, flow: &FlowEvent) -> String {
         text += &format!(" {reason}");
     }
     text
+}
+
+/// The addresses of the original direction, and all packets of each direction.
+fn describe_end(name: &str, end: &ConnectionEnd) -> String {
+    let ConnectionEnd { at_us, protocol, orig, reply } = end;
+    let counts = |direction: &EndedDirection| match direction.count {
+        Some(count) => {
+            format!("packets={} bytes={} fast={}", count.packets, count.bytes, direction.fast.packets)
+        }
+        None => format!("packets=? bytes=? fast={}", direction.fast.packets),
+    };
+    let ends = source_and_destination(&orig.tuple);
+    let (time, protocol) = (time(*at_us), protocol_name(*protocol));
+    format!("{time} {name:<8} {protocol} {ends} {}, reply {}", counts(orig), counts(reply))
 }
 
 /// The time of day in UTC, in milliseconds: a line without a VLAN tag fits 80 columns. The JSON has the whole time.

@@ -1,0 +1,155 @@
+//! Names of hosts, from DHCP leases and /etc/hosts. Nothing is asked over the network.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+/// Leases of dnsmasq: on Debian, OpenWrt and Fedora.
+const DNSMASQ: [&str; 3] =
+    ["/var/lib/misc/dnsmasq.leases", "/tmp/dhcp.leases", "/var/lib/dnsmasq/dnsmasq.leases"];
+/// Files in the format of /etc/hosts. odhcpd of OpenWrt writes its leases so. The last file wins.
+const HOSTS: [&str; 2] = ["/tmp/hosts/odhcpd", "/etc/hosts"];
+/// Leases of ISC dhcpd: on Debian and Fedora.
+const DHCPD: [&str; 2] = ["/var/lib/dhcp/dhcpd.leases", "/var/lib/dhcpd/dhcpd.leases"];
+/// Leases of Kea.
+const KEA: [&str; 2] = ["/var/lib/kea/kea-leases4.csv", "/var/lib/kea/kea-leases6.csv"];
+
+/// The longest name of a host, as in DNS.
+const NAME_MAX: usize = 253;
+
+/// Names by address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostNames {
+    by_address: BTreeMap<IpAddr, String>,
+}
+
+impl HostNames {
+    /// The largest part of a file that `read` should return.
+    pub const FILE_BYTES_MAX: u64 = 4 << 20;
+
+    /// The names in the files of a machine. `read` returns the text of a file, or an empty one if it cannot be read.
+    pub fn read(read: impl Fn(&str) -> String) -> Self {
+        let mut names = Self::default();
+        DHCPD.iter().for_each(|path| names.add_dhcpd(&read(path)));
+        KEA.iter().for_each(|path| names.add_kea(&read(path)));
+        DNSMASQ.iter().for_each(|path| names.add_dnsmasq(&read(path)));
+        HOSTS.iter().for_each(|path| names.add_hosts(&read(path)));
+        names
+    }
+
+    /// The name of this address, if any.
+    pub fn name(&self, addr: IpAddr) -> Option<&str> {
+        self.by_address.get(&addr).map(String::as_str)
+    }
+
+    /// Lines such as `192.0.2.1 name alias`. The first name counts.
+    fn add_hosts(&mut self, text: &str) {
+        for line in text.lines() {
+            let line = line.split('#').next().unwrap_or_default();
+            let mut words = line.split_whitespace();
+            self.add(words.next(), words.next());
+        }
+    }
+
+    /// Lines such as `EXPIRY MAC ADDRESS NAME CLIENT-ID`, with `*` for a host without a name.
+    fn add_dnsmasq(&mut self, text: &str) {
+        for line in text.lines() {
+            let mut words = line.split_whitespace().skip(2);
+            self.add(words.next(), words.next());
+        }
+    }
+
+    /// Blocks such as `lease ADDRESS { client-hostname "NAME"; }`.
+    fn add_dhcpd(&mut self, text: &str) {
+        let mut address = None;
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words.as_slice() {
+                ["lease", leased, ..] => address = Some(*leased),
+                ["client-hostname", name, ..] => self.add(address, Some(name.trim_matches(['"', ';']))),
+                _ => {}
+            }
+        }
+    }
+
+    /// Comma-separated values with a line of titles. A name may end with the point of the root.
+    fn add_kea(&mut self, text: &str) {
+        let mut lines = text.lines();
+        let titles: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
+        let column = |title: &str| titles.iter().position(|found| *found == title);
+        let Some((address, name)) = column("address").zip(column("hostname")) else { return };
+        for line in lines {
+            let fields: Vec<&str> = line.split(',').collect();
+            self.add(fields.get(address).copied(), fields.get(name).map(|name| name.trim_end_matches('.')));
+        }
+    }
+
+    /// Adds a name unless it is empty, `*`, or has characters that no name of a host has: clients of DHCP choose their
+    /// names, and an escape sequence would reach the terminal.
+    fn add(&mut self, address: Option<&str>, name: Option<&str>) {
+        let Some((address, name)) = address.and_then(|text| text.parse().ok()).zip(name) else { return };
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if !name.is_empty() && name.len() <= NAME_MAX && name.chars().all(is_plain) {
+            self.by_address.insert(address, name.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_from(hosts: &str, dnsmasq: &str) -> HostNames {
+        HostNames::read(|path| match path {
+            "/etc/hosts" => hosts.to_owned(),
+            "/tmp/dhcp.leases" => dnsmasq.to_owned(),
+            _ => String::new(),
+        })
+    }
+
+    fn names_of(names: &HostNames) -> Vec<String> {
+        names.by_address.iter().map(|(address, name)| format!("{address} {name}")).collect()
+    }
+
+    #[test]
+    fn each_format_of_leases_is_read() {
+        let mut names = HostNames::default();
+        names.add_dnsmasq(
+            "1700000000 02:00:00:00:00:01 192.168.1.2 laptop 01:02:00:00:00:00:01\n\
+             1700000000 02:00:00:00:00:02 192.168.1.3 * *\n\
+             duid 00:01:00:01\n\
+             1700000000 123 2001:db8::2 laptop6 00:01\n",
+        );
+        names.add_dhcpd(
+            "lease 192.168.1.4 {\n  starts 4 2023/11/14;\n  client-hostname \"printer\";\n}\nlease 192.168.1.5 {\n}\n",
+        );
+        names.add_kea(
+            "address,hwaddr,hostname,state\n192.168.1.6,02:00:00:00:00:06,phone.lan.,0\n192.168.1.7,,,0\n",
+        );
+        names.add_hosts("127.0.0.1 localhost\n# 192.168.1.8 no\n192.168.1.9\tnas nas.lan # the large one\n");
+        assert_eq!(
+            names_of(&names),
+            [
+                "127.0.0.1 localhost",
+                "192.168.1.2 laptop",
+                "192.168.1.4 printer",
+                "192.168.1.6 phone.lan",
+                "192.168.1.9 nas",
+                "2001:db8::2 laptop6"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_name_of_etc_hosts_wins() {
+        let names = read_from("192.0.2.1 chosen\n", "1 2 192.0.2.1 announced *\n");
+        assert_eq!(names.name("192.0.2.1".parse().unwrap()), Some("chosen"));
+    }
+
+    #[test]
+    fn a_name_with_an_escape_sequence_is_not_taken() {
+        let names =
+            read_from("192.0.2.1 \x1b[2J\n192.0.2.2 b\u{e9}b\u{e9}\n", "1 2 192.0.2.3 a;b *\nx\n\n1 2\n");
+        assert_eq!(names_of(&names), Vec::<String>::new());
+        let long = format!("192.0.2.1 {}\n", "a".repeat(254));
+        assert_eq!(names_of(&read_from(&long, "")), Vec::<String>::new());
+    }
+}

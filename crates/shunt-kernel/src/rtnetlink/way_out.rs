@@ -1,0 +1,90 @@
+//! The devices by which the rest of the world is reached.
+
+use super::RTM_NEWROUTE;
+use crate::{
+    Error,
+    netlink_channel::Channel,
+    netlink_message::{AF_INET, AF_INET6, Attrs, u16_at, u32_at},
+};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use std::{collections::BTreeSet, net::IpAddr};
+
+const RTM_GETROUTE: u16 = 26;
+/// The size of struct rtmsg.
+const FIXED: usize = 12;
+/// Return the route itself, with all of its next hops.
+const RTM_F_FIB_MATCH: u32 = 0x2000;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_MULTIPATH: u16 = 9;
+/// The size of struct rtnexthop, which begins with its length and has the device at 4.
+const NEXT_HOP: usize = 8;
+
+/// The devices of the routes to these addresses, in the network namespace of the calling thread. An address without a
+/// route has none. Nothing is sent to the addresses.
+///
+/// # Errors
+/// When the process may not use rtnetlink.
+pub fn devices_to(addrs: &[IpAddr]) -> Result<BTreeSet<u32>, Error> {
+    let mut channel = Channel::open(NETLINK_ROUTE, "NETLINK_ROUTE")?;
+    let mut devices = BTreeSet::new();
+    for addr in addrs {
+        let (family, bytes) = match addr {
+            IpAddr::V4(addr) => (AF_INET, addr.octets().to_vec()),
+            IpAddr::V6(addr) => (AF_INET6, addr.octets().to_vec()),
+        };
+        let mut fixed = [0; FIXED];
+        (fixed[0], fixed[1]) = (family, bytes.len() as u8 * 8);
+        fixed[8..].copy_from_slice(&RTM_F_FIB_MATCH.to_ne_bytes());
+        match channel.request("RTM_GETROUTE", RTM_GETROUTE, &fixed, |batch| batch.put(RTA_DST, &bytes)) {
+            Ok(answers) => {
+                for answer in answers.iter().filter(|answer| answer.kind == RTM_NEWROUTE) {
+                    devices.extend(devices_of(&answer.payload));
+                }
+            }
+            // No route, or one that refuses.
+            Err(Error::Refused { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(devices)
+}
+
+fn devices_of(payload: &[u8]) -> Vec<u32> {
+    let attrs = Attrs::after(payload, FIXED);
+    let mut devices: Vec<u32> = attrs.u32(RTA_OIF).into_iter().collect();
+    let mut hops = attrs.get(RTA_MULTIPATH).unwrap_or_default();
+    while let (Some(len), Some(device)) = (u16_at(hops, 0), u32_at(hops, 4)) {
+        devices.push(device);
+        let Some(rest) = hops.get(usize::from(len).next_multiple_of(4).max(NEXT_HOP)..) else { break };
+        hops = rest;
+    }
+    devices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_next_hop_of_a_route_has_a_device() {
+        let hop = |device: u32| {
+            let mut hop = vec![16, 0, 0, 0];
+            hop.extend(device.to_ne_bytes());
+            hop.extend([8, 0, 5, 0, 192, 0, 2, 1]);
+            hop
+        };
+        let attribute = |kind: u16, value: &[u8]| {
+            let mut bytes = (value.len() as u16 + 4).to_ne_bytes().to_vec();
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend(value);
+            bytes
+        };
+        let single = [vec![0; FIXED], attribute(RTA_OIF, &7u32.to_ne_bytes())].concat();
+        assert_eq!(devices_of(&single), [7]);
+        let multi = [vec![0; FIXED], attribute(RTA_MULTIPATH, &[hop(3), hop(4)].concat())].concat();
+        assert_eq!(devices_of(&multi), [3, 4]);
+        assert_eq!(devices_of(&multi[..multi.len() - 13]), Vec::<u32>::new());
+        assert_eq!(devices_of(&[]), Vec::<u32>::new());
+    }
+}

@@ -1,0 +1,386 @@
+//! Counts what hosts send and receive, on a thread of its own: packets of the fast path by the counters of their flows,
+//! all others by those of conntrack.
+//!
+//! Each packet is in one counter of a flow or of conntrack. A counter's increase is added at each reading, and the rest
+//! when it ends: conntrack reports the entries that end, and the sweep the flows that it frees.
+
+use super::{
+    ends::{Ends, Wire},
+    followed::Followed,
+    ledger::{Ledger, LeftCounters, Record},
+};
+use crate::{
+    flow_entry::{key_ingress, key_protocol, key_tuple, new_tuple, trace_tuple},
+    reasons,
+};
+use shunt_api::{Counted, UsageCount, WatchEvent};
+use shunt_bpf::{Entry, FlowTable, Key, Ring, abi};
+use shunt_core::{End, LocalSide};
+use shunt_kernel::{ConntrackEnds, CountedEntry, Ended};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::{BuildHasher, RandomState},
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::sync::broadcast;
+
+/// Flows, and conntrack's counters, that are followed at a time. The tables that follow them do not grow beyond 3 MB
+/// each.
+const FOLLOWED_MAX: usize = 114_688;
+/// Pairs of addresses that wait for the next reading, which knows the neighbours.
+const PAIRS_MAX: usize = 8192;
+/// Final counters that are read at a time.
+const FINALS: usize = 1024;
+/// Addresses all over the world, of IPv4 and IPv6: who leads to one of them is no local network. Nothing is sent there.
+const FAR_AWAY: [IpAddr; 4] = [
+    IpAddr::V4(std::net::Ipv4Addr::new(1, 0, 0, 1)),
+    IpAddr::V4(std::net::Ipv4Addr::new(193, 0, 0, 1)),
+    IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0x200, 0, 0, 0, 0, 0, 1)),
+    IpAddr::V6(std::net::Ipv6Addr::new(0x2a00, 0x1450, 0, 0, 0, 0, 0, 1)),
+];
+
+/// What the event loop knows at the time of a reading.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    pub(crate) side: LocalSide,
+    /// What all ports have received since the daemon started.
+    pub(crate) received: Counted,
+    /// Seconds since 1970.
+    pub(crate) clock: u64,
+}
+
+/// Who sends to whom: the addresses without NAT.
+type Pair = (IpAddr, IpAddr);
+
+pub(super) struct Counter {
+    table: FlowTable,
+    finals: Ring<abi::Final>,
+    /// `None` if conntrack does not report the ends of connections.
+    conntrack: Option<ConntrackEnds>,
+    hasher: RandomState,
+    flows: Followed,
+    connections: Followed,
+    /// Entries that conntrack had before the daemon started, and that are not followed: nobody knows what they counted
+    /// since.
+    older: HashSet<u32>,
+    /// Until the first reading: whether an entry that is not followed may have counted before the daemon started.
+    may_be_older: bool,
+    is_first: bool,
+    tally: Tally,
+    ports_received: Counted,
+    recorded_at: Instant,
+    ends: Ends,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+impl Counter {
+    pub(super) fn new(
+        table: FlowTable,
+        finals: Ring<abi::Final>,
+        conntrack: Option<ConntrackEnds>,
+        ledger: Arc<Mutex<Ledger>>,
+    ) -> Self {
+        let left = ledger.lock().unwrap_or_else(PoisonError::into_inner).left.take();
+        let left = left.filter(|left| boot_id().is_some_and(|boot| boot == left.boot));
+        let mut connections = Followed::new(FOLLOWED_MAX);
+        connections.restore(left.as_ref().map_or(&[], |left| &left.counters));
+        Self {
+            table,
+            finals,
+            conntrack,
+            hasher: RandomState::new(),
+            flows: Followed::new(FOLLOWED_MAX),
+            connections,
+            older: HashSet::new(),
+            may_be_older: left.is_none_or(|left| !left.complete),
+            is_first: true,
+            tally: Tally::default(),
+            ports_received: Counted::default(),
+            recorded_at: Instant::now(),
+            ends: Ends::default(),
+            ledger,
+        }
+    }
+
+    /// Waits until a counter has ended, or an end is to be reported, and handles it. May be dropped at any time.
+    pub(super) async fn follow(&mut self) {
+        let due = self.ends.due();
+        let ended = tokio::select! {
+            ready = self.finals.wait() => {
+                if let Err(error) = ready {
+                    tracing::warn!("cannot wait for the counts of flows: {error}");
+                    return std::future::pending().await;
+                }
+                None
+            }
+            ended = next_ended(&mut self.conntrack) => Some(ended),
+            () = until(due) => None,
+        };
+        if let Some(ended) = ended {
+            self.add_ended(ended);
+        }
+        self.read_finals();
+        self.ends.report(Instant::now());
+    }
+
+    /// Reads all counters, and adds what they have counted to the ledger.
+    pub(super) fn read(&mut self, facts: Facts) {
+        self.set_side(facts.side);
+        self.read_connections();
+        self.read_flows();
+        let received = minus(facts.received, self.ports_received);
+        self.ports_received = facts.received;
+        let mut record = self.tally.take();
+        let elapsed_s = self.recorded_at.elapsed().as_secs();
+        self.recorded_at += Duration::from_secs(elapsed_s);
+        record.total.received = received;
+        if std::mem::take(&mut self.is_first) {
+            // What Linux forwarded since the daemon last ended has passed no port's counters.
+            let explained = record.total.explained;
+            record.total.received.bytes = received.bytes.max(explained.bytes);
+            record.total.received.packets = received.packets.max(explained.packets);
+        }
+        record.total.counted_s = elapsed_s;
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        ledger.record(facts.clock, elapsed_s, record);
+    }
+
+    /// Leaves the counters of conntrack to the next start.
+    pub(super) fn leave(&self) {
+        let Some(boot) = boot_id() else { return };
+        let complete = !self.connections.is_full() && self.older.is_empty() && !self.may_be_older;
+        let left = LeftCounters { boot, counters: self.connections.known(), complete };
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).left = Some(left);
+    }
+
+    pub(super) fn set_clients(&mut self, clients: Option<broadcast::Sender<WatchEvent>>) {
+        self.ends.set_clients(clients);
+    }
+
+    fn set_side(&mut self, mut side: LocalSide) {
+        match shunt_kernel::devices_to(&FAR_AWAY) {
+            Ok(devices) => side.leave_out(&devices),
+            Err(error) => tracing::debug!("cannot read which devices lead to the world: {error}"),
+        }
+        self.tally.side = side;
+    }
+
+    fn read_connections(&mut self) {
+        self.connections.begin();
+        let mut read = || {
+            let mut counts = shunt_kernel::conntrack_counts()?;
+            let mut entries = Vec::new();
+            while counts.next_piece(|entry| entries.push(entry))? {
+                entries.drain(..).for_each(|entry| self.add_entry(&entry));
+                self.read_ended();
+            }
+            Ok::<(), shunt_kernel::Error>(())
+        };
+        let done = read();
+        // An entry that ended before it was read has been reported by now.
+        self.read_ended();
+        match done {
+            Ok(()) => {
+                self.connections.finish();
+                self.may_be_older = false;
+            }
+            Err(error) => tracing::debug!("cannot read what conntrack has counted: {error}"),
+        }
+    }
+
+    /// Reads the counters that have ended until now.
+    fn read_ended(&mut self) {
+        while let Some(Ok(ended)) = self.conntrack.as_mut().map(ConntrackEnds::read_now) {
+            let is_last = ended.entries.is_empty() && !ended.overrun;
+            self.add_ended(ended);
+            if is_last {
+                break;
+            }
+        }
+        self.read_finals();
+    }
+
+    /// An entry that is there. What one of the first reading has counted is not known to be new.
+    fn add_entry(&mut self, entry: &CountedEntry) {
+        for (key, pair, count) in directions(entry) {
+            let is_older = self.may_be_older || self.older.contains(&entry.id);
+            if self.connections.has(key) || !is_older {
+                self.tally.add(pair, self.connections.update(key, count));
+            } else if self.connections.follow(key, count) {
+                self.older.remove(&entry.id);
+            } else {
+                self.older.insert(entry.id);
+            }
+        }
+    }
+
+    fn add_ended(&mut self, ended: Ended) {
+        let now = Instant::now();
+        if ended.overrun {
+            tracing::debug!("conntrack reports the ends of connections faster than they can be read");
+            self.ends.add_lost();
+        }
+        for entry in ended.entries {
+            self.ends.add(now, &entry);
+            let is_older = self.older.remove(&entry.id) || self.may_be_older;
+            for (key, pair, count) in directions(&entry) {
+                // Nobody knows what an older entry had counted when the daemon started.
+                let is_known = self.connections.has(key) || !is_older;
+                let since = self.connections.end(key, count);
+                if is_known {
+                    self.tally.add(pair, since);
+                }
+            }
+        }
+    }
+
+    fn read_flows(&mut self) {
+        self.flows.begin();
+        let (flows, hasher, tally) = (&mut self.flows, &self.hasher, &mut self.tally);
+        let done = self.table.for_each_counted(|key, entry| {
+            let count = Counted { packets: entry.pkts(), bytes: entry.bytes() };
+            tally.add(flow_pair(&key, &entry), flows.update(flow_key(hasher, &key, &entry), count));
+        });
+        // A flow that was freed before it was read has its final counts in the ring by now.
+        self.read_finals();
+        match done {
+            Ok(()) => self.flows.finish(),
+            Err(error) => tracing::debug!("cannot read the flow table: {error}"),
+        }
+    }
+
+    fn read_finals(&mut self) {
+        loop {
+            let finals = self.finals.take_some(FINALS);
+            let is_last = finals.len() < FINALS;
+            for last in finals {
+                self.add_final(&last);
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    fn add_final(&mut self, last: &abi::Final) {
+        let abi::Final { tuple: abi::Tuple { l4_proto, .. }, tags, in_slot, learned_ticks, .. } = *last;
+        let tuple = trace_tuple(&last.tuple);
+        let count = Counted { packets: last.pkts, bytes: last.bytes };
+        if last.kind == abi::FINAL_EXPIRED {
+            return self.ends.add_flow(Wire::In, l4_proto, tuple, count);
+        }
+        if reasons::name(last.why) == Some("conntrack-gone") {
+            self.ends.add_flow(Wire::Out, l4_proto, tuple, count);
+        }
+        let from = trace_tuple(&abi::Tuple { src_be: last.from_src_be, ..last.tuple }).src;
+        let key = self.hasher.hash_one((l4_proto, from, tuple, tags, in_slot, learned_ticks));
+        self.tally.add((from, tuple.dst), self.flows.end(key, count));
+    }
+}
+
+/// What has been counted since the last reading.
+#[derive(Default)]
+struct Tally {
+    /// Not yet counted for hosts: the next reading knows who has an address that is new.
+    pairs: HashMap<Pair, Counted>,
+    side: LocalSide,
+    record: Record,
+}
+
+impl Tally {
+    fn take(&mut self) -> Record {
+        self.settle();
+        std::mem::take(&mut self.record)
+    }
+
+    /// Adds what a host has sent to another.
+    fn add(&mut self, pair: Pair, count: Counted) {
+        if count == Counted::default() {
+            return;
+        }
+        if self.pairs.len() >= PAIRS_MAX && !self.pairs.contains_key(&pair) {
+            self.settle();
+        }
+        let sum = self.pairs.entry(pair).or_default();
+        *sum = sum.plus(count);
+    }
+
+    /// Counts for the ends of each pair.
+    fn settle(&mut self) {
+        let total = &mut self.record.total;
+        let mut ends = Vec::with_capacity(self.pairs.len() * 2);
+        for ((from, to), count) in self.pairs.drain() {
+            let (sender, receiver) = (self.side.end(from), self.side.end(to));
+            // What the router sends has been received by no port.
+            if sender != End::Router {
+                total.explained = total.explained.plus(count);
+                match (sender, receiver) {
+                    (End::Remote, End::Remote) => total.transit = total.transit.plus(count),
+                    (End::Remote, _) | (_, End::Remote) => {}
+                    _ => total.local = total.local.plus(count),
+                }
+            } else if receiver == End::Router {
+                continue;
+            }
+            ends.push((sender, from, UsageCount { sent: count, ..UsageCount::default() }));
+            ends.push((receiver, to, UsageCount { received: count, ..UsageCount::default() }));
+        }
+        ends.into_iter().for_each(|(end, addr, count)| self.record.add(end, addr, count));
+    }
+}
+
+fn boot_id() -> Option<String> {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()
+}
+
+/// Waits for entries that have ended; forever if conntrack does not report them.
+async fn next_ended(conntrack: &mut Option<ConntrackEnds>) -> Ended {
+    match conntrack {
+        Some(ends) => match ends.next().await {
+            Ok(ended) => ended,
+            Err(error) => {
+                tracing::warn!("{error}; connections that end between two readings are not attributed");
+                *conntrack = None;
+                std::future::pending().await
+            }
+        },
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Both directions of an entry, if they are counted: a number, who sends to whom, and the count.
+fn directions(entry: &CountedEntry) -> impl Iterator<Item = (u64, Pair, Counted)> + use<> {
+    let CountedEntry { id, orig, reply, .. } = entry;
+    let number = u64::from(*id) << 1;
+    let orig_pair = orig.count.map(|count| (number, (orig.src, reply.src), count));
+    let reply_pair = reply.count.map(|count| (number | 1, (reply.src, orig.src), count));
+    [orig_pair, reply_pair].into_iter().flatten()
+}
+
+/// Tells flows apart, also from a later one with the same key. When a flow has left the table, its key lacks the ports,
+/// so those count with which its packets leave.
+fn flow_key(hasher: &RandomState, key: &Key, entry: &Entry) -> u64 {
+    let ((_, tags), abi::Flow { in_slot, .. }) = (key_ingress(key), entry.flow);
+    let (from, to) = (key_tuple(key).src, new_tuple(key, entry));
+    hasher.hash_one((key_protocol(key), from, to, tags, in_slot, entry.cold.learned_ticks))
+}
+
+fn flow_pair(key: &Key, entry: &Entry) -> Pair {
+    (key_tuple(key).src, new_tuple(key, entry).dst)
+}
+
+const fn minus(now: Counted, before: Counted) -> Counted {
+    Counted {
+        packets: now.packets.saturating_sub(before.packets),
+        bytes: now.bytes.saturating_sub(before.bytes),
+    }
+}

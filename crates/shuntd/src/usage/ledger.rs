@@ -1,0 +1,480 @@
+//! The ledger: what each host of the local side sent and received, in bounded space.
+
+use super::{followed::KnownCounter, series::Series};
+use serde::{Deserialize, Serialize};
+use shunt_api::{Counted, HostUsage, UsageCount, UsageTotal};
+use shunt_core::End;
+use shunt_wire::Mac;
+use std::{collections::HashMap, net::IpAddr};
+
+/// The most hosts that are listed; what others use is added up.
+pub(crate) const HOSTS_MAX: usize = 256;
+/// The most hosts of a record; what others used since the last one is added up.
+const RECORDED_MAX: usize = 4096;
+/// A clock that shows an earlier time was not set.
+const PLAUSIBLE: u64 = 1_704_067_200;
+/// A clock that stays behind the ledger for this long is believed, in seconds.
+const BEHIND_MAX_S: u64 = 3600;
+/// A host that is silent for this long gives way to any other, in seconds.
+const SILENT_S: u64 = 7 * 86_400;
+
+/// Bytes and packets, sent and received.
+type CountWords = [u64; 4];
+/// The ports' counters, what connections explain of them, and the seconds in which they were read.
+type TotalWords = [u64; 9];
+
+/// A host that is listed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Host {
+    pub(super) id: HostId,
+    /// The latest first.
+    pub(super) addresses: Vec<IpAddr>,
+    /// When it last sent or received.
+    pub(super) seen: u64,
+    /// Everything since the host was listed.
+    pub(super) all: UsageCount,
+    pub(super) series: Series<4>,
+}
+
+/// What a host is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum HostId {
+    Mac(Mac),
+    Address(IpAddr),
+}
+
+/// What was counted since the last record.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Record {
+    pub(super) hosts: HashMap<HostId, (UsageCount, Vec<IpAddr>)>,
+    /// That of local addresses without a neighbour.
+    pub(super) unknown: UsageCount,
+    pub(super) router: UsageCount,
+    pub(super) total: Total,
+}
+
+/// What the ports received, and what explains it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Total {
+    pub(super) received: Counted,
+    /// The part that the ledger has, or that is `transit`.
+    pub(super) explained: Counted,
+    pub(super) local: Counted,
+    pub(super) transit: Counted,
+    pub(super) counted_s: u64,
+}
+
+/// Counters of conntrack, from which the next start goes on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct LeftCounters {
+    /// The kernel's boot ID: its numbers of entries hold for one boot.
+    pub(super) boot: String,
+    pub(super) counters: Vec<KnownCounter>,
+    /// Whether these are all that there were.
+    pub(super) complete: bool,
+}
+
+/// What hosts used, as long as it is kept.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Ledger {
+    pub(super) hosts: Vec<Host>,
+    pub(super) others: Series<4>,
+    pub(super) router: Series<4>,
+    pub(super) totals: Series<9>,
+    /// How many hosts `others` has.
+    pub(super) merged: u64,
+    /// What conntrack had counted when the daemon ended, as far as the ledger has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) left: Option<LeftCounters>,
+    /// The time of the last record, in seconds since 1970.
+    time: u64,
+    /// For how long the clock has been behind that time, in seconds.
+    #[serde(skip)]
+    behind_s: u64,
+}
+
+impl Ledger {
+    /// Reads a ledger that [`Self::encode`] has written.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let mut ledger: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        ledger.hosts.truncate(HOSTS_MAX);
+        for host in &mut ledger.hosts {
+            host.addresses.truncate(HostUsage::ADDRESSES_MAX);
+        }
+        Ok(ledger)
+    }
+
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
+        serde_json::to_vec(self).map_err(|error| error.to_string())
+    }
+
+    /// The time of the ledger.
+    pub(super) const fn time(&self) -> u64 {
+        self.time
+    }
+
+    /// Adds what was counted, at a time of the clock, `elapsed_s` after the last record.
+    pub(super) fn record(&mut self, clock: u64, elapsed_s: u64, record: Record) {
+        self.set_time(clock, elapsed_s);
+        let now = self.time;
+        self.router.add(now, &words(record.router));
+        self.others.add(now, &words(record.unknown));
+        self.totals.add(now, &total_words(record.total));
+        let mut newcomers = Vec::new();
+        for (id, (count, addresses)) in record.hosts {
+            match self.hosts.iter_mut().find(|host| host.id == id) {
+                Some(host) => host.add(now, count, addresses),
+                None => newcomers.push((id, count, addresses)),
+            }
+        }
+        newcomers.sort_by_key(|(_, count, _)| std::cmp::Reverse(count.bytes()));
+        for (id, count, addresses) in newcomers {
+            if self.make_room(count) {
+                let mut host = Host::new(id);
+                host.add(now, count, addresses);
+                self.hosts.push(host);
+            } else {
+                self.others.add(now, &words(count));
+            }
+        }
+    }
+
+    /// Follows the clock, but does not go back at once: without a clock of its own, a router starts in the past, and
+    /// what it counts then is counted for the time at which it went off.
+    fn set_time(&mut self, clock: u64, elapsed_s: u64) {
+        let clock = clock.max(PLAUSIBLE);
+        let before = self.time;
+        self.behind_s = if clock < before { self.behind_s + elapsed_s } else { 0 };
+        if clock >= before || (clock > PLAUSIBLE && self.behind_s > BEHIND_MAX_S) {
+            (self.time, self.behind_s) = (clock, 0);
+        }
+        if before == PLAUSIBLE && self.time > before {
+            // Counted before the clock was first set.
+            let now = self.time;
+            self.router.move_steps(before, now);
+            self.others.move_steps(before, now);
+            self.totals.move_steps(before, now);
+            self.hosts.iter_mut().for_each(|host| host.move_to(before, now));
+        }
+    }
+
+    /// Makes room for a host that has used this much. Hosts that have been used for long do not give way unless they
+    /// are silent: whoever invents addresses must not push them out.
+    fn make_room(&mut self, newcomer: UsageCount) -> bool {
+        if self.hosts.len() < HOSTS_MAX {
+            return true;
+        }
+        let now = self.time;
+        let yields = |host: &Host| {
+            let less = host.all.bytes() < newcomer.bytes() && host.series.days_in_use(now) < 2;
+            host.is_silent(now) || less
+        };
+        let yielding = self.hosts.iter().enumerate().filter(|(_, host)| yields(host));
+        let least = yielding.min_by_key(|(_, host)| (!host.is_silent(now), host.all.bytes()));
+        let Some(at) = least.map(|(at, _)| at) else { return false };
+        let host = self.hosts.swap_remove(at);
+        self.others.merge(&host.series);
+        self.merged += 1;
+        true
+    }
+
+    /// What each listed host has sent and received since it was listed, for metrics: its MAC or address, and counts.
+    pub(crate) fn all(&self) -> Vec<(String, UsageCount)> {
+        self.hosts.iter().map(|host| (host.id.to_string(), host.all)).collect()
+    }
+}
+
+impl Host {
+    fn new(id: HostId) -> Self {
+        let (all, series) = (UsageCount::default(), Series::default());
+        Self { id, addresses: Vec::new(), seen: 0, all, series }
+    }
+
+    fn add(&mut self, now: u64, count: UsageCount, addresses: Vec<IpAddr>) {
+        for address in addresses {
+            self.addresses.retain(|known| *known != address);
+            self.addresses.insert(0, address);
+        }
+        self.addresses.truncate(HostUsage::ADDRESSES_MAX);
+        self.seen = now;
+        self.all = self.all.plus(count);
+        self.series.add(now, &words(count));
+    }
+
+    fn move_to(&mut self, before: u64, now: u64) {
+        self.series.move_steps(before, now);
+        if self.seen == before {
+            self.seen = now;
+        }
+    }
+
+    fn is_silent(&self, now: u64) -> bool {
+        self.seen + SILENT_S < now
+    }
+}
+
+impl std::fmt::Display for HostId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Mac(mac) => mac.fmt(f),
+            Self::Address(addr) => addr.fmt(f),
+        }
+    }
+}
+
+impl Record {
+    /// Adds what an end of a connection sent and received.
+    pub(super) fn add(&mut self, end: End, addr: IpAddr, count: UsageCount) {
+        let id = match end {
+            End::Host(mac) => HostId::Mac(mac),
+            End::Address(addr) => HostId::Address(addr),
+            End::Router => return self.router = self.router.plus(count),
+            End::Unknown => return self.unknown = self.unknown.plus(count),
+            End::Remote => return,
+        };
+        if self.hosts.len() >= RECORDED_MAX && !self.hosts.contains_key(&id) {
+            return self.unknown = self.unknown.plus(count);
+        }
+        let (sum, addresses) = self.hosts.entry(id).or_default();
+        *sum = sum.plus(count);
+        if addresses.len() < HostUsage::ADDRESSES_MAX && !addresses.contains(&addr) {
+            addresses.push(addr);
+        }
+    }
+}
+
+pub(super) const fn words(count: UsageCount) -> CountWords {
+    let UsageCount { sent, received } = count;
+    [sent.packets, sent.bytes, received.packets, received.bytes]
+}
+
+pub(super) const fn count(words: CountWords) -> UsageCount {
+    let [sent_packets, sent_bytes, received_packets, received_bytes] = words;
+    UsageCount {
+        sent: Counted { packets: sent_packets, bytes: sent_bytes },
+        received: Counted { packets: received_packets, bytes: received_bytes },
+    }
+}
+
+const fn total_words(total: Total) -> TotalWords {
+    let Total { received, explained, local, transit, counted_s } = total;
+    [
+        received.packets,
+        received.bytes,
+        explained.packets,
+        explained.bytes,
+        local.packets,
+        local.bytes,
+        transit.packets,
+        transit.bytes,
+        counted_s,
+    ]
+}
+
+/// The total as clients see it, and the seconds in which it was counted.
+pub(super) const fn total(words: TotalWords) -> (UsageTotal, u64) {
+    let [packets, bytes, explained_packets, explained_bytes, .., counted_s] = words;
+    let not_attributed = Counted {
+        packets: packets.saturating_sub(explained_packets),
+        bytes: bytes.saturating_sub(explained_bytes),
+    };
+    let total = UsageTotal {
+        received: Counted { packets, bytes },
+        local: Counted { packets: words[4], bytes: words[5] },
+        transit: Counted { packets: words[6], bytes: words[7] },
+        not_attributed,
+    };
+    (total, counted_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::series::Step, *};
+
+    /// 2026-01-01 12:00:00 UTC.
+    const NOON: u64 = 1_767_268_800;
+
+    fn mac(number: u32) -> Mac {
+        let [_, _, a, b] = number.to_be_bytes();
+        Mac([2, 0, 0, 0, a, b])
+    }
+
+    fn bytes(bytes: u64) -> UsageCount {
+        let sent = Counted { packets: 1, bytes };
+        UsageCount { sent, received: Counted::default() }
+    }
+
+    fn of(hosts: impl IntoIterator<Item = (u32, u64)>) -> Record {
+        let mut record = Record::default();
+        for (number, used) in hosts {
+            let addr = IpAddr::from([10, 0, (number >> 8) as u8, number as u8]);
+            record.add(End::Host(mac(number)), addr, bytes(used));
+        }
+        record
+    }
+
+    fn used(ledger: &Ledger, number: u32, step: Step, at: u64) -> u64 {
+        let host = ledger.hosts.iter().find(|host| host.id == HostId::Mac(mac(number)));
+        host.map_or(0, |host| count(host.series.get(step, step.index(at))).sent.bytes)
+    }
+
+    fn everything(ledger: &Ledger) -> u64 {
+        let days = |series: &Series<4>| {
+            count(series.sum(Step::Day, Step::Day.index(NOON) - 1..=Step::Day.index(NOON) + 29)).bytes()
+        };
+        ledger.hosts.iter().map(|host| days(&host.series)).sum::<u64>() + days(&ledger.others)
+    }
+
+    #[test]
+    fn use_is_counted_in_its_minute_hour_and_day() {
+        let mut ledger = Ledger::default();
+        ledger.record(NOON, 0, of([(1, 100)]));
+        ledger.record(NOON + 60, 60, of([(1, 20)]));
+        ledger.record(NOON + 3600, 3540, of([(1, 3)]));
+        ledger.record(NOON + 86_400, 82_800, of([(1, 4)]));
+        let at = |step, at| used(&ledger, 1, step, at);
+        assert_eq!((at(Step::Hour, NOON), at(Step::Hour, NOON + 3600)), (120, 3));
+        assert_eq!((at(Step::Day, NOON), at(Step::Day, NOON + 86_400)), (123, 4));
+        assert_eq!((at(Step::Minute, NOON), at(Step::Minute, NOON + 86_400)), (0, 4));
+        assert_eq!(
+            ledger.all(),
+            [(
+                "02:00:00:00:00:01".to_owned(),
+                UsageCount { sent: Counted { packets: 4, bytes: 127 }, ..UsageCount::default() }
+            )]
+        );
+    }
+
+    #[test]
+    fn the_least_used_hosts_are_merged_and_nothing_is_lost() {
+        let mut ledger = Ledger::default();
+        let many = HOSTS_MAX as u32;
+        ledger.record(NOON, 0, of((0..many).map(|n| (n, 1000 + u64::from(n)))));
+        ledger.record(NOON + 60, 60, of([(many, 1001), (many + 1, 5), (7, 1)]));
+        assert_eq!((ledger.hosts.len(), ledger.merged), (HOSTS_MAX, 1));
+        assert!(ledger.hosts.iter().all(|host| host.id != HostId::Mac(mac(0))));
+        assert_eq!(used(&ledger, many, Step::Day, NOON), 1001);
+        let sum: u64 = (0..u64::from(many)).map(|n| 1000 + n).sum();
+        assert_eq!(everything(&ledger), sum + 1001 + 5 + 1);
+    }
+
+    #[test]
+    fn invented_hosts_push_out_no_host_that_has_been_used_for_long() {
+        let mut ledger = Ledger::default();
+        ledger.record(NOON, 0, of((0..100).map(|n| (n, 10))));
+        ledger.record(NOON + 86_400, 86_400, of((0..100).map(|n| (n, 10))));
+        for minute in 1..=20 {
+            let invented = (0..100).map(|n| (1000 + minute * 100 + n, 1_000_000));
+            ledger.record(NOON + 86_400 + u64::from(minute) * 60, 60, of(invented));
+        }
+        assert_eq!(ledger.hosts.len(), HOSTS_MAX);
+        assert!((0..100).all(|n| used(&ledger, n, Step::Day, NOON) == 10));
+        // One that is silent for a week gives way.
+        let later = NOON + 9 * 86_400;
+        ledger.record(later, 0, of((0..99).map(|n| (n, 10)).chain((0..200).map(|n| (5000 + n, 2_000_000)))));
+        assert_eq!((used(&ledger, 98, Step::Day, later), used(&ledger, 99, Step::Day, NOON)), (10, 0));
+        assert_eq!(everything(&ledger), 2000 + 2_000_000_000 + 990 + 400_000_000);
+    }
+
+    #[test]
+    fn local_addresses_without_a_neighbour_are_added_up() {
+        let mut record = Record::default();
+        for number in 0..=255 {
+            record.add(End::Unknown, IpAddr::from([10, 0, 0, number]), bytes(1));
+        }
+        let mut ledger = Ledger::default();
+        ledger.record(NOON, 0, record);
+        assert_eq!((ledger.hosts.len(), everything(&ledger)), (0, 256));
+    }
+
+    #[test]
+    fn a_ledger_is_the_same_after_a_restart_and_a_damaged_one_is_refused() {
+        let mut ledger = Ledger::default();
+        let mut record = of((0..300).map(|n| (n, 10)));
+        record.total =
+            Total { received: Counted { packets: 9, bytes: 900 }, counted_s: 60, ..Total::default() };
+        ledger.record(NOON, 60, record);
+        let kept = ledger.encode().unwrap();
+        let again = Ledger::decode(&kept).unwrap();
+        assert_eq!(again.encode().unwrap(), kept);
+        assert_eq!((everything(&again), again.time()), (3000, NOON));
+        assert!(Ledger::decode(&kept[..kept.len() / 2]).is_err());
+        assert!(Ledger::decode(b"[]").is_err());
+    }
+
+    #[test]
+    fn a_month_of_250_hosts_takes_a_few_megabytes() {
+        let mut ledger = Ledger::default();
+        let large = |n| (n, 1_000_000_000_000);
+        for hour in 0..31 * 24 {
+            ledger.record(NOON + hour * 3600, 3600, of((0..250).map(large)));
+        }
+        for minute in 0..60 {
+            ledger.record(NOON + 31 * 86_400 + minute * 60, 60, of((0..250).map(large)));
+        }
+        let bytes = ledger.encode().unwrap().len() as u64;
+        assert!((1_000_000..super::super::FILE_BYTES_MAX).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_a_little_is_waited_for() {
+        let mut ledger = Ledger::default();
+        ledger.record(NOON, 0, of([(1, 1)]));
+        ledger.record(NOON - 600, 60, of([(1, 2)]));
+        assert_eq!((ledger.time(), used(&ledger, 1, Step::Minute, NOON)), (NOON, 3));
+        // After an hour, it is right.
+        ledger.record(NOON - 600, 3600, of([(1, 4)]));
+        assert_eq!((ledger.time(), used(&ledger, 1, Step::Minute, NOON - 600)), (NOON - 600, 4));
+    }
+
+    #[test]
+    fn a_clock_that_was_wrong_and_far_ahead_leaves_the_month_as_it_was() {
+        let mut ledger = Ledger::default();
+        ledger.record(NOON, 0, of([(1, 1)]));
+        let wrong = NOON + 10 * 365 * 86_400;
+        ledger.record(wrong, 60, of([(1, 2)]));
+        ledger.record(NOON + 60, 3601, of([(1, 4)]));
+        assert_eq!(used(&ledger, 1, Step::Day, NOON), 5);
+    }
+
+    #[test]
+    fn a_router_without_a_clock_counts_for_the_time_at_which_it_went_off_until_its_clock_is_set() {
+        let mut ledger = Ledger::default();
+        ledger.record(NOON, 0, of([(1, 1)]));
+        let mut ledger = Ledger::decode(&ledger.encode().unwrap()).unwrap();
+        for _ in 0..100 {
+            // 1970, for longer than an hour.
+            ledger.record(60, 60, of([(1, 1)]));
+        }
+        assert_eq!(used(&ledger, 1, Step::Minute, NOON), 101);
+        ledger.record(NOON + 3600, 60, of([(1, 7)]));
+        assert_eq!(used(&ledger, 1, Step::Minute, NOON + 3600), 7);
+    }
+
+    #[test]
+    fn what_was_counted_before_the_clock_was_first_set_moves_to_the_present() {
+        let mut ledger = Ledger::default();
+        ledger.record(30, 0, of([(1, 1)]));
+        ledger.record(90, 60, of([(1, 2)]));
+        ledger.record(NOON, 60, of([(1, 4)]));
+        assert_eq!(used(&ledger, 1, Step::Minute, NOON), 7);
+    }
+
+    #[test]
+    fn what_no_connection_explains_is_not_attributed() {
+        let counted = |bytes| Counted { packets: 1, bytes };
+        let sums = Total {
+            received: counted(100),
+            explained: counted(70),
+            transit: counted(5),
+            counted_s: 60,
+            ..Total::default()
+        };
+        let (shown, counted_s) = total(total_words(sums));
+        assert_eq!(
+            (shown.not_attributed, shown.transit, counted_s),
+            (Counted { packets: 0, bytes: 30 }, counted(5), 60)
+        );
+    }
+}
