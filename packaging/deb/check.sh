@@ -76,6 +76,11 @@ cp "$package" "$root/tmp/shunt.deb"
 version=$(dpkg-deb --field "$package" Version)
 toml=$root/etc/shunt/shunt.toml
 
+if in_root test -x /usr/bin/lintian; then
+	echo "== lintian"
+	in_root lintian --allow-root --fail-on error,warning /tmp/shunt.deb
+fi
+
 echo "== install $version"
 in_root dpkg --install /tmp/shunt.deb </dev/null
 [[ $(installed) == "installed $version" ]] || die "not installed: $(installed)"
@@ -155,7 +160,7 @@ echo "== purge"
 in_root dpkg --purge shunt </dev/null
 [[ $(installed) == none || $(installed) == not-installed* ]] || die "not purged: $(installed)"
 left=$(find "$root/etc" "$root/usr" "$root/run" -xdev -newer "$root/tmp/shunt.deb" -name '*shunt*')
-[[ -z $left ]] || die "left behind: $left"
+[[ -z $left && ! -e $root/var/lib/shunt ]] || die "left behind: $left $(ls -d "$root/var/lib/shunt")"
 
 echo "== a file that nobody has changed follows the package"
 in_root dpkg --install /tmp/shunt.deb </dev/null >/dev/null

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-/// Counts the instructions of each path for a packet, compares them with lab/results, and writes target/bench/cost.json.
+/// Counts instructions per packet of each path, compares them with lab/results, and writes target/bench/cost.json.
 ///
 /// A change of the hot path shows here, to the instruction, whatever else the machine does. To keep new figures, commit
 /// what `cargo xtask tables --add target/bench/cost.json --name cost-7.3` writes.

@@ -47,8 +47,8 @@ pub fn fast_path_files(bpf: &Path) -> io::Result<Vec<PathBuf>> {
 pub fn clang(include: &Path) -> Command {
     let mut command = Command::new(env::var("CLANG").unwrap_or_else(|_| "clang".to_owned()));
     command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-fno-strict-aliasing", "-I"]).arg(include);
-    // BTF names the source of each line. The names begin at the tree, wherever it is, and so do those in messages of the
-    // verifier.
+    // BTF names the source of each line. The names begin at the tree, wherever it is, and so do those in the verifier's
+    // messages.
     if let Some(tree) = include.parent() {
         command.arg(format!("-ffile-prefix-map={}/=", tree.display()));
     }

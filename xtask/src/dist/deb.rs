@@ -64,7 +64,7 @@ fn describe(arch: &Arch, tree: &Tree, templates: &Path) -> anyhow::Result<()> {
 }
 
 /// The version in Debian's order, in which 1.0~rc1 comes before 1.0.
-fn version() -> String {
+pub(super) fn version() -> String {
     env!("CARGO_PKG_VERSION").replace('-', "~")
 }
 
@@ -124,6 +124,8 @@ mod tests {
             "etc/shunt/shunt.toml",
             "usr/lib/systemd/system/shuntd@.service",
             "usr/share/bash-completion/completions/shunt",
+            "usr/share/doc/shunt/CHANGELOG.md.gz",
+            "usr/share/doc/shunt/changelog.gz",
             "usr/share/doc/shunt/copyright",
             "usr/share/doc/shunt/reasons.md",
             "usr/share/doc/shunt/limits/ports.md",
@@ -131,6 +133,7 @@ mod tests {
             "usr/share/doc/shunt/guide/static-flows.md",
             "usr/share/doc/shunt/licences-of-crates.gz",
             "usr/share/doc/shunt/licences-of-libraries/libelf-dev",
+            "usr/share/lintian/overrides/shunt",
             "usr/share/man/man1/shunt-up.1.gz",
             "usr/share/man/man5/shunt.toml.5.gz",
             "usr/share/man/man8/shuntd.8.gz",

@@ -1,6 +1,8 @@
 //! The file system of the Debian package and of the OCI image.
 
-use super::{LIBRARIES, PROGRAMS, licences, programs_with_lists, run_shunt, sorted, sysroot, texts};
+use super::{
+    LIBRARIES, PROGRAMS, deb::version, licences, programs_with_lists, run_shunt, sorted, sysroot, texts,
+};
 use crate::{arch::Arch, btf, tool::tool_in};
 use anyhow::Context;
 use shunt_testkit::tree::root;
@@ -13,11 +15,12 @@ use std::{
 use tempfile::TempDir;
 
 /// Files of the source tree, and their paths in the package. Manual pages and texts that are compressed are not listed.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     ("packaging/shunt.toml", "etc/shunt/shunt.toml"),
     ("packaging/prometheus/alerts.yml", "usr/share/shunt/prometheus/alerts.yml"),
     ("packaging/prometheus/dashboard.json", "usr/share/shunt/prometheus/dashboard.json"),
     ("packaging/deb/copyright", "usr/share/doc/shunt/copyright"),
+    ("packaging/deb/lintian-overrides", "usr/share/lintian/overrides/shunt"),
 ];
 /// Shells, and where Debian's packages put their completions.
 const COMPLETIONS: [(&str, &str); 3] = [
@@ -91,12 +94,26 @@ impl Contents<'_> {
             let (name, section) = (name.to_string_lossy(), section.to_string_lossy());
             tree.put_compressed(&format!("usr/share/man/man{section}/{name}"), &read(&page)?)?;
         }
-        tree.put_compressed(&format!("{DOC}/changelog"), &read(&source.join("CHANGELOG.md"))?)?;
+        tree.put_compressed(&format!("{DOC}/CHANGELOG.md"), &read(&source.join("CHANGELOG.md"))?)?;
+        tree.put_compressed(&format!("{DOC}/changelog"), self.debian_changelog()?.as_bytes())?;
         tree.put_compressed(&format!("{DOC}/licences-of-crates"), self.crates.as_bytes())?;
         for (name, copyright) in &self.libraries {
             tree.put(&format!("{DOC}/licences-of-libraries/{name}"), &read(copyright)?, 0o644)?;
         }
         Ok((scratch, tree))
+    }
+
+    /// The changelog that Debian asks for, which names the one for people.
+    fn debian_changelog(&self) -> anyhow::Result<String> {
+        let control = fs::read_to_string(root().join("packaging/deb/control"))?;
+        let maintainer = control.lines().find_map(|line| line.strip_prefix("Maintainer: "));
+        let maintainer = maintainer.context("packaging/deb/control names no maintainer")?;
+        let date = tool_in(&root(), "date", &["--utc", "--rfc-email", "--date", &format!("@{}", self.date)])?;
+        Ok(format!(
+            "shunt ({}) unstable; urgency=medium\n\n  * /{DOC}/CHANGELOG.md.gz says what has changed.\n\n -- {maintainer}  {}\n",
+            version(),
+            date.trim()
+        ))
     }
 }
 

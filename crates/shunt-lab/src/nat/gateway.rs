@@ -117,8 +117,8 @@ impl<'s, 'n> Router<'s, 'n> {
         Ok(())
     }
 
-    /// Sends one frame with each of these ends; returns the number sent, and whether the sender was held up. If the rate
-    /// must hold, late frames are not sent.
+    /// Sends one frame with each of these ends; returns the number sent, and whether the sender was held up. If the
+    /// rate must hold, late frames are not sent.
     fn send(
         &mut self,
         way: FlowDirection,

@@ -179,8 +179,8 @@ fn open_at(
         let difference = tracked.abs_diff(sent) as f64 / sent as f64;
         *tracked_difference = Some(tracked_difference.map_or(difference, |worst| worst.max(difference)));
     }
-    // A few frames may stay unsent. If all that was sent was established, and the sender was not too slow but held up, the
-    // rate is not known to be too high.
+    // A few frames may stay unsent. If all that was sent was established, and the sender was not too slow but held up,
+    // the rate is not known to be too high.
     let all = u64::from(connections);
     let enough = sent >= all - (f64::from(connections) * UNSENT) as u64;
     let (expected, sender_late) =

@@ -1,6 +1,6 @@
 //! System calls that may wait, made by threads of their own: for the RTNL lock, which others can hold for seconds, for
-//! conntrack's lock, for a disk, or for a process that ends. The event loop hands over what to do, and gets back what to
-//! do with the result.
+//! conntrack's lock, for a disk, or for a process that ends. The event loop hands over what to do, and gets back what
+//! to do with the result.
 
 use super::Daemon;
 use crate::kept_file::Replacement;
