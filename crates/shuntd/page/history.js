@@ -13,12 +13,10 @@ const LIVE_GAP_MS = 15000;
 const ROWS = 288;
 const DAY_S = 86400;
 
-const cores = (value) => (Number.isFinite(value) ? value.toFixed(2) : "-");
 const plots = {
 	bits: new Plot(at("plot-bits"), bits),
 	packets: new Plot(at("plot-packets"), pps),
 	share: new Plot(at("plot-share"), percent),
-	saved: new Plot(at("plot-saved"), cores, 0.1),
 };
 
 let table = null;
@@ -59,15 +57,6 @@ function showLive() {
 	plots.packets.show({ ...time, lines: rates });
 	const share = rates[0].points.map(([ms, fast], nth) => [ms, known(fast / (fast + rates[1].points[nth][1]))]);
 	plots.share.show({ ...time, lines: [{ name: "fast", style: "fast", points: share }] });
-	plots.saved.say(savedSentence());
-}
-
-/** Why the plots of the last minutes have no saved CPU. */
-function savedSentence() {
-	if (!readings.newest()?.savings) {
-		return "This daemon does not measure what it saves.";
-	}
-	return missing ? "Saved CPU by the minute is in the history, which is missing." : "Saved CPU is shown by the minute: choose a longer time.";
 }
 
 function portPackets(found) {
@@ -94,12 +83,6 @@ function showHistory() {
 	plots.bits.show({ ...time, lines: inAndOut("bps") });
 	plots.packets.show({ ...time, lines: inAndOut("pps") });
 	plots.share.show({ ...time, lines: [{ name: "fast, all ports", style: "fast", points: points((row) => row.fast_share) }] });
-	const saved = points((row) => row.saved_cores?.value);
-	if (saved.every(([, value]) => value === null)) {
-		plots.saved.say(`Cannot tell what the fast path saves: ${readings.newest()?.savings?.unknown ?? "this daemon does not measure it"}.`);
-	} else {
-		plots.saved.show({ ...time, lines: [{ name: "cores", style: "fast", points: saved }] });
-	}
 }
 
 function show() {

@@ -24,9 +24,9 @@ function svg(tag, attributes, children = []) {
 }
 
 export class Plot {
-	/** `unit` makes texts of values, of which the greatest is at least `least`. */
-	constructor(figure, unit, least = 1) {
-		Object.assign(this, { unit, least, data: null, cursor: null });
+	/** `unit` makes texts of values. */
+	constructor(figure, unit) {
+		Object.assign(this, { unit, data: null, cursor: null });
 		this.title = figure.querySelector("figcaption").textContent;
 		this.drawing = svg("svg", { role: "img", tabindex: 0, class: "plot" });
 		this.summary = element("p", "", "summary");
@@ -76,7 +76,7 @@ export class Plot {
 		this.x = (ms) => LEFT + (width - LEFT - RIGHT) * (ms - from) / (to - from);
 		const columns = Math.max(1, Math.floor((width - LEFT - RIGHT) / PX_PER_POINT));
 		this.merged = lines.map(({ points }) => merge(points, from, to, columns));
-		const high = niceTop(Math.max(this.least, ...this.merged.flat().map(([, value]) => value ?? 0)));
+		const high = niceTop(Math.max(1, ...this.merged.flat().map(([, value]) => value ?? 0)));
 		this.y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / high);
 		this.drawing.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
 		this.cursorLine = svg("path", { class: "cursor" });

@@ -9,16 +9,15 @@ const shown = new Map();
 export const fastNow = () => percent(recentShare());
 
 export function showStatus(status) {
-	const { flows, packets, savings } = status;
+	const { flows, packets } = status;
 	const traffic = (which) => bits(perSecond((s) => 8 * s.bytes[which]));
 	const rate = (which) => pps(perSecond((s) => s.packets[which]));
 	show("fast now", fastNow(), `${percent(packets.fast_share)} since the start`);
 	show("on the fast path", traffic("fast"), rate("fast"));
 	show("on the slow path", traffic("slow"), rate("slow"));
-	show("CPU saved now", cores(savings), savings?.cores ? interval(savings.cores) : "");
 	show("active flows", grouped(flows.active), `of ${grouped(flows.max)} for each of IPv4 and IPv6`);
 	show("running for", time(status.uptime_s), `version ${status.version}`);
-	setText(at("savings"), [saved(savings), costs(status.costs)].filter(Boolean).join(" "));
+	setText(at("costs"), costs(status.costs));
 }
 
 /** Shows a figure, with a note below. */
@@ -36,30 +35,7 @@ function add(name) {
 	return { value, note };
 }
 
-const rounded = (value) => value.toFixed(Math.abs(value) < 1 ? 2 : 1);
-
-function cores(savings) {
-	return savings?.cores ? `${savings.at_least ? "at least " : ""}${rounded(savings.cores.value)} cores` : "cannot tell";
-}
-
-const interval = ({ low, high }) => `${rounded(low)} to ${rounded(high)}`;
-
-/** The sentences below the figures: what the figures leave out, or why there are none. */
-function saved(savings) {
-	if (!savings) {
-		return "";
-	}
-	const { cores, unknown, week_core_s: week, week_known_s, not_counted = [], at_least } = savings;
-	const hours = ({ value }) => (value / 3600).toPrecision(2);
-	return [
-		cores ? "" : `Cannot tell what the fast path saves now: ${unknown}.`,
-		week ? `Within the last 7 days it saved ${at_least ? "at least " : ""}${hours(week)} core hours (${interval(week3600(week))}), as far as that could be told: in ${time(week_known_s)}.` : "",
-		not_counted.length ? `Not counted: ${not_counted.join("; ")}.` : "",
-	].filter(Boolean).join(" ");
-}
-
-const week3600 = ({ low, high }) => ({ low: low / 3600, high: high / 3600 });
-
+/** What Shunt itself costs; empty if the daemon does not say. */
 function costs(own) {
 	if (!own) {
 		return "";

@@ -64,6 +64,12 @@ fn up_and_down(times: usize) {
     assert!(!held.links().is_empty());
     assert_eq!(held.not_freed(), None);
     assert_eq!(Settings::read(lab.router()), before);
-    let files: Vec<_> = fs::read_dir(shunt.directory()).unwrap().map(|f| f.unwrap().file_name()).collect();
-    assert_eq!(files, [format!("{}.log", shunt.instance()).as_str()], "only the log is left");
+    let mut files: Vec<_> = fs::read_dir(shunt.directory())
+        .unwrap()
+        .map(|f| f.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort();
+    // The directory of state is the same in tests.
+    let kept = ["history", "log", "usage"].map(|end| format!("{}.{end}", shunt.instance()));
+    assert_eq!(files, kept, "only the log and what is kept for the next start are left");
 }

@@ -197,8 +197,11 @@ fn exact(engine: Engine) {
     let [first, second] = &seen.hosts[..] else { panic!("{seen:#?}") };
     assert_eq!((first.addresses.len(), second.addresses.len()), (2, 1), "{seen:#?}");
     let total = seen.total;
-    assert_eq!((total.not_attributed, total.transit, total.local), Default::default(), "{seen:#?}");
-    assert_eq!(total.received.bytes, wire.0.values().map(UsageCount::bytes).sum::<u64>(), "{seen:#?}");
+    assert_eq!((total.transit, total.local), Default::default(), "{seen:#?}");
+    // The hosts themselves send a few packets that belong to no connection, such as multicast listener reports.
+    assert!(total.not_attributed.packets < 10, "{seen:#?}");
+    let attributed = total.received.bytes - total.not_attributed.bytes;
+    assert_eq!(attributed, wire.0.values().map(UsageCount::bytes).sum::<u64>(), "{seen:#?}");
     let one = usage(shunt, &format!("--host {} --by minute", SECOND.0));
     assert_eq!((one.hosts.len(), one.hosts[0].count), (1, second.count));
     shunt.done("down");

@@ -1,11 +1,11 @@
 //! `cargo xtask deb`: a Debian package of the static programs of `cargo xtask dist`.
 
-use super::tree::{Contents, Tree, read};
+use super::tree::{Contents, Tree, read, version};
 use crate::{arch::Arch, tool::tool_in};
 use anyhow::Context;
 use shunt_testkit::tree::{root, target};
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -61,11 +61,6 @@ fn describe(arch: &Arch, tree: &Tree, templates: &Path) -> anyhow::Result<()> {
         tree.put(&format!("DEBIAN/{script}"), &read(&templates.join(script))?, 0o755)?;
     }
     Ok(())
-}
-
-/// The version in Debian's order, in which 1.0~rc1 comes before 1.0.
-pub(super) fn version() -> String {
-    env!("CARGO_PKG_VERSION").replace('-', "~")
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! The file system of the Debian package and of the OCI image.
 
-use super::{
-    LIBRARIES, PROGRAMS, deb::version, licences, programs_with_lists, run_shunt, sorted, sysroot, texts,
-};
+use super::{LIBRARIES, PROGRAMS, licences, programs_with_lists, run_shunt, sorted, sysroot, texts};
 use crate::{arch::Arch, btf, tool::tool_in};
 use anyhow::Context;
 use shunt_testkit::tree::root;
@@ -158,6 +156,11 @@ impl Tree {
 
 pub fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     fs::read(path).with_context(|| path.display().to_string())
+}
+
+/// The version in Debian's order, in which 1.0~rc1 comes before 1.0.
+pub fn version() -> String {
+    env!("CARGO_PKG_VERSION").replace('-', "~")
 }
 
 /// The scripts of [`COMPLETIONS`].

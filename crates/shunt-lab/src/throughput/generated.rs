@@ -8,7 +8,7 @@ use crate::{
     search::{Outcome, Trial},
     traffic::{Directed, Error, Figures, Session, Testbed, TrafficSpec, Variant, masquerade, session, track},
 };
-use shunt_api::{Instance, PacketTotals, RUNTIME_DIR_VARIABLE, Status, runtime_dir};
+use shunt_api::{Instance, PacketTotals, RUNTIME_DIR_VARIABLE, STATE_DIR_VARIABLE, Status, runtime_dir};
 use shunt_gen::Schedule;
 use std::{
     env, fs,
@@ -22,6 +22,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use tempfile::TempDir;
 
 /// Longest time until the external engine serves its ports.
 const EXTERNAL_START: Duration = Duration::from_secs(10);
@@ -62,6 +63,8 @@ pub struct Engine {
 pub(crate) struct RunningShunt<'n> {
     engine: &'n Engine,
     router: &'n NetNs,
+    /// What the instance keeps for its next start, which never comes; `None` once it is removed.
+    state: Option<TempDir>,
 }
 
 impl Engine {
@@ -200,7 +203,7 @@ impl<'n> RunningShunt<'n> {
     /// None if the router is not our own or Linux forwards.
     pub(crate) fn new(router: Option<&'n NetNs>, engine: Option<&'n Engine>) -> Result<Option<Self>, Error> {
         let Some((router, engine)) = router.zip(engine) else { return Ok(None) };
-        let up = Self { engine, router };
+        let up = Self { engine, router, state: Some(TempDir::new()?) };
         up.ask(&["up", "--engine", &engine.name, "--port", "r0", "--port", "r1"])?;
         if engine.is_external() {
             up.wait_for_external()?;
@@ -231,8 +234,10 @@ impl<'n> RunningShunt<'n> {
     }
 
     pub(crate) fn down(self) -> Result<(), Error> {
-        let up = ManuallyDrop::new(self);
-        up.ask(&["down"])?;
+        let mut up = ManuallyDrop::new(self);
+        let downed = up.ask(&["down"]);
+        drop(up.state.take());
+        downed?;
         // Nobody else knows this instance, and its log is needed only after a failure.
         Ok(fs::remove_file(up.instance()?.log_path(&runtime_dir(env::var_os(RUNTIME_DIR_VARIABLE))))?)
     }
@@ -260,6 +265,9 @@ impl<'n> RunningShunt<'n> {
     fn ask(&self, words: &[&str]) -> Result<Vec<u8>, Error> {
         let program = self.engine.program.to_string_lossy();
         let mut command = self.router.command(&program);
+        if let Some(state) = &self.state {
+            command.env(STATE_DIR_VARIABLE, state.path());
+        }
         let output = command.args(["--instance", self.instance()?.as_str()]).args(words).output()?;
         match output.status.success() {
             true => Ok(output.stdout),

@@ -4,7 +4,7 @@
 const { chromium } = require("playwright-core");
 const http = require("http");
 const path = require("path");
-const { SAVINGS, history, usage } = require("./sample.cjs");
+const { COSTS, history, usage } = require("./sample.cjs");
 
 const [address, token, executablePath, directory] = process.argv.slice(2);
 const port = address.split(":").at(-1);
@@ -72,7 +72,7 @@ function faults() {
 	}
 	// What one opens the page for.
 	for (const [what, selector, expected] of [
-		["fast share", "#tiles dd", /^9\d\.\d %/], ["fast bits", "#tiles", /bit\/s/], ["fast packets", "#tiles", /kpps/], ["saved CPU", "#tiles", /0\.42 cores/],
+		["fast share", "#tiles dd", /^9\d\.\d %/], ["fast bits", "#tiles", /bit\/s/], ["fast packets", "#tiles", /kpps/], ["costs", "#costs", /0\.4 % of a core/],
 		["port, bits", "#ports", /eth0[^]*Mbit\/s/], ["port, packets", "#ports", /kpps/], ["host", "#hosts", /television[^]*GB/],
 		["slow connection", "#flows", /1194[^]*slow[^]*Mbit\/s/], ["remedy", "#reasons", /ethtool -K PORT gro off/], ["change", "#changes", /engine tc instead of xdp/],
 	]) {
@@ -109,14 +109,14 @@ async function open(browser, options, { at = `${url}#token=${token}`, answers = 
 		}
 		return route.fulfill({ json: route.request().url().includes("history") ? history(Number(query.get("for_s")), Number(query.get("rows"))) : usage() });
 	});
-	const withSavings = async (route) => {
+	const withCosts = async (route) => {
 		// Node.js does not know the names that only the browser resolves.
 		const response = await route.fetch({ url: `${url}v1/status` });
 		const status = await response.json();
-		await route.fulfill({ response, json: answers && response.ok() ? { ...status, ...SAVINGS } : status });
+		await route.fulfill({ response, json: answers && response.ok() ? { ...status, costs: COSTS } : status });
 	};
 	// It fails if the page is closed meanwhile.
-	await page.route("**/v1/status", (route) => withSavings(route).catch(() => {}));
+	await page.route("**/v1/status", (route) => withCosts(route).catch(() => {}));
 	await page.goto(at);
 	return page;
 }
@@ -222,7 +222,6 @@ async function missing(browser) {
 	await page.waitForFunction(() => /does not count hosts: .usage./.test(document.querySelector("#hosts-sentence").textContent), null, { timeout: PATIENCE });
 	check(!await page.locator("#hosts-table").isVisible(), "an empty table of hosts");
 	check(/fast/.test(await text(page, "#plot-bits .summary")), "no plot of the last minutes");
-	check(!await page.locator("#plot-saved svg").isVisible(), "an empty plot of saved CPU");
 	await page.screenshot({ path: path.join(directory, "page-missing.png"), fullPage: true });
 	await page.context().close();
 	const plain = await (await browser.newContext({ javaScriptEnabled: false })).newPage();

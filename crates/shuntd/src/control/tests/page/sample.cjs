@@ -1,4 +1,4 @@
-// A day of history and of usage, and what was saved, as the daemon answers.
+// A day of history and of usage, and what Shunt costs, as the daemon answers.
 "use strict";
 
 const MINUTE = 60;
@@ -43,7 +43,6 @@ function history(for_s, most) {
 		rows.push({
 			at, seconds: step, fast, slow: Math.round(fast / fast_share - fast), dropped: 0, fast_share, ...rates(share),
 			ports: { eth0: rates(share), eth1: rates(share / 9) }, reasons: { miss: 1000 },
-			saved_cores: { value: 0.6 * share, low: 0.5 * share, high: 0.7 * share },
 		});
 	}
 	const events = EVENTS.map(([share, what, times = 1]) => {
@@ -55,7 +54,7 @@ function history(for_s, most) {
 
 const counts = (bytes) => ({ packets: Math.round(bytes / 900), bytes });
 // A host may give itself any name.
-const NAMES = ["laptop", "television", "<script>x</script>", "nas", null, "phone-of-anna", "printer", "doorbell"];
+const NAMES = ["laptop", "television", "<script>x</script>", "nas", null, "phone", "printer", "doorbell"];
 
 function usage() {
 	const now = Math.floor(Date.now() / 1000);
@@ -71,12 +70,6 @@ function usage() {
 	};
 }
 
-const SAVINGS = {
-	savings: {
-		cores: { value: 0.42, low: 0.35, high: 0.5 }, week_core_s: { value: 11300, low: 9100, high: 13500 }, week_known_s: 590000, total_core_s: 11000,
-		at_least: true, not_counted: ["the time in drivers before the first hook"], samples: 4210,
-	},
-	costs: { daemon_cores: 0.004, programs_cores: 0.11, daemon_bytes: 12400000, maps_bytes: 61000000, flow_bytes: 460 },
-};
+const COSTS = { daemon_cores: 0.004, programs_cores: 0.11, daemon_bytes: 12400000, maps_bytes: 61000000, flow_bytes: 460 };
 
-module.exports = { history, usage, SAVINGS };
+module.exports = { history, usage, COSTS };
