@@ -49,7 +49,7 @@ function faults() {
 		}
 	}
 	const plots = [...document.querySelectorAll("svg")];
-	if (plots.length !== 4) {
+	if (plots.length !== 3) {
 		found.push(`${plots.length} plots`);
 	}
 	for (const plot of plots) {
