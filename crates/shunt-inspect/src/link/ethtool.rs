@@ -33,7 +33,13 @@ pub(super) async fn read(link: &mut Link, port: &str) {
     }
     connection.abort();
     link.fec = program(&["--json", "-I", "--show-fec", port]).ok().and_then(|text| fec(&text));
-    link.sqi = program(&[port]).ok().and_then(|text| sqi(&text));
+    if let Ok(text) = program(&[port]) {
+        link.sqi = sqi(&text);
+        // The crate finds no modes here: the kernel sends those of the partner without a mask.
+        if link.partner.is_empty() {
+            link.partner = partner(&text);
+        }
+    }
     match eee(port) {
         Ok(state) => link.eee = Some(state),
         Err(why) => drop(link.lacking.insert("eee".to_owned(), why)),
@@ -226,9 +232,54 @@ fn sqi(text: &str) -> Option<Sqi> {
     Some(Sqi { now: now.trim().parse().ok()?, max: max.trim().parse().ok()? })
 }
 
+/// What the partner advertises, in the lines of `ethtool PORT`; empty if nothing is known.
+fn partner(text: &str) -> Vec<String> {
+    const LABEL: &str = "Link partner advertised ";
+    let mut modes = Vec::new();
+    let mut lines = text.lines().map(str::trim).skip_while(|line| !line.starts_with(LABEL)).peekable();
+    while let Some((what, value)) = lines.next().and_then(|line| line.strip_prefix(LABEL)?.split_once(':')) {
+        let names: &[&str] = match (what, value.trim()) {
+            ("pause frame use", "Symmetric") => &["Pause"],
+            ("pause frame use", "Symmetric Receive-only") => &["Pause", "Asym_Pause"],
+            ("pause frame use", "Transmit-only") => &["Asym_Pause"],
+            ("auto-negotiation", "Yes") => &["Autoneg"],
+            ("link modes", value) => {
+                modes
+                    .extend(value.split_whitespace().filter(|name| name.contains("base")).map(str::to_owned));
+                // The list may go on in lines without a label.
+                while let Some(more) = lines.next_if(|line| !line.contains(':')) {
+                    modes.extend(more.split_whitespace().map(str::to_owned));
+                }
+                &[]
+            }
+            _ => &[],
+        };
+        modes.extend(names.iter().map(|name| (*name).to_owned()));
+    }
+    modes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_partner_offers_what_ethtool_prints() {
+        let text = "\tAdvertised FEC modes: Not reported\n\
+            \tLink partner advertised link modes:  10baseT/Half 10baseT/Full\n\
+            \t                                     1000baseT/Full\n\
+            \tLink partner advertised pause frame use: Symmetric\n\
+            \tLink partner advertised auto-negotiation: Yes\n\
+            \tLink partner advertised FEC modes: Not reported\n\
+            \tSpeed: 1000Mb/s\n";
+        let offered = ["10baseT/Half", "10baseT/Full", "1000baseT/Full", "Pause", "Autoneg"];
+        assert_eq!(partner(text), offered);
+        let unknown = "\tLink partner advertised link modes:  Not reported\n\
+            \tLink partner advertised pause frame use: No\n\
+            \tLink partner advertised auto-negotiation: No\n";
+        assert_eq!(partner(unknown), [""; 0]);
+        assert_eq!(partner("\tSpeed: 10000Mb/s\n"), [""; 0]);
+    }
 
     #[test]
     fn error_correction_and_signal_quality_are_read_as_ethtool_prints_them() {

@@ -41,7 +41,8 @@ impl MdioBus {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
         }
         name[..port.len()].copy_from_slice(port.as_bytes());
-        let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("[::1]:0"))?;
+        // Any socket will do. These addresses can be bound while the loopback device is down.
+        let socket = UdpSocket::bind("0.0.0.0:0").or_else(|_| UdpSocket::bind("[::]:0"))?;
         let mut bus = Self { socket: socket.into(), port: name, phy: phy.unwrap_or(0) };
         if phy.is_none() {
             bus.phy = bus.ask(SIOCGMIIPHY, 0, 0)?.phy;

@@ -11,7 +11,9 @@ pub(super) fn duplex_mismatch(system: &System) -> Option<RuleMatch> {
     let link = &system.link;
     let duplex = link.duplex.as_deref()?;
     // What both ends negotiated is no mismatch: half duplex is the best that they share.
-    let offered = |mode: &String| link.advertised.is_empty() || link.advertised.contains(mode);
+    // An end that does not negotiate advertises no mode, but perhaps its kind of plug.
+    let negotiates = link.advertised.iter().any(|mode| mode.contains('/'));
+    let offered = |mode: &String| !negotiates || link.advertised.contains(mode);
     let partner_full = link.partner.iter().any(|mode| mode.contains("/Full") && offered(mode));
     let fix = format!("let both ends negotiate: shunt link {} --mode autoneg=on", link.nic.name);
     if duplex == "half" && partner_full {

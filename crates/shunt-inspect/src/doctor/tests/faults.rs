@@ -33,6 +33,12 @@ pub(super) const FAULTS: &[(&str, Change)] = &[
         system.registers.insert("ENET_RSEM".to_owned(), 0);
     }),
     ("duplex-mismatch", |system| system.link.duplex = Some("half".to_owned())),
+    // As an e1000e whose mode is forced shows it.
+    ("duplex-mismatch", |system| {
+        system.link.duplex = Some("half".to_owned());
+        system.link.autoneg = Some(false);
+        system.link.advertised = vec!["TP".to_owned()];
+    }),
     ("duplex-mismatch", |system| {
         system.link.autoneg = Some(false);
         system.link.counters.insert("rx_crc_errors".to_owned(), 9);
