@@ -5,11 +5,13 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 arch=${1:?usage: twice.sh ARCHITECTURE}
 
+commit=$(git rev-parse HEAD)
 work=$(mktemp -d "${TMPDIR:-/tmp}/shunt-twice.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 for folder in one another/folder; do
 	mkdir -p "$work/$(dirname "$folder")"
 	git clone --quiet --no-hardlinks . "$work/$folder"
+	git -C "$work/$folder" checkout --quiet "$commit"
 	# A build in a folder of its own must not find the target directory of this one.
 	env -u CARGO_TARGET_DIR make -C "$work/$folder" --no-print-directory deb ARCH="$arch"
 	rm -rf "$work/$folder/target/release" "$work/$folder/target/debug"

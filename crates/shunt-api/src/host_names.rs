@@ -87,7 +87,9 @@ impl HostNames {
     fn add(&mut self, address: Option<&str>, name: Option<&str>) {
         let Some((address, name)) = address.and_then(|text| text.parse().ok()).zip(name) else { return };
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if !name.is_empty() && name.len() <= NAME_MAX && name.chars().all(is_plain) {
+        // A name that is an address would stand for the host that has this address.
+        let is_address = name.parse::<IpAddr>().is_ok();
+        if !name.is_empty() && !is_address && name.len() <= NAME_MAX && name.chars().all(is_plain) {
             self.by_address.insert(address, name.to_owned());
         }
     }

@@ -290,13 +290,23 @@ fn around(at: usize, bytes: usize) -> Range<usize> {
 fn judge(report: &mut Report, flows: &[(String, Engine, &Follower)]) {
     let has_reference = |follower: &Follower| follower.treatments.by_linux().is_some();
     let compared: u64 = flows.iter().filter(|(.., one)| has_reference(one)).map(|(.., one)| fast(one)).sum();
-    let faults = |way: Way| report.paths.get(&way).map_or(0, |path| path.faults.values().sum::<u64>());
+    let lost = |way: Way| report.paths.get(&way).and_then(|path| path.faults.get(&Fault::Lost)).copied();
+    // Packets that Linux sends in another form (fragments) or drops without a reason miss on both paths.
+    let lost_by_both = lost(Way::Fast).zip(lost(Way::Slow)).is_some_and(|(fast, slow)| fast > 0 && slow > 0);
+    let faults = |way: Way| {
+        let all = report.paths.get(&way).map_or(0, |path| path.faults.values().sum::<u64>());
+        all - lost(way).filter(|_| lost_by_both).unwrap_or(0)
+    };
     let of_fast = faults(Way::Fast);
     let trials = compared.max(of_fast);
     report.faults_at_most = share_interval(of_fast, trials).map(|spread| spread.high);
     if of_fast + faults(Way::Slow) > 0 {
         report.verdict = Verdict::Differs;
         return;
+    }
+    if lost_by_both {
+        let why = "packets were lost on both paths: the router drops them, or sends them in another form, such as fragments";
+        report.unknown.push(why.to_owned());
     }
     if flows.is_empty() {
         report.unknown.push("no connection is on the fast path, or none matches".to_owned());
@@ -309,7 +319,7 @@ fn judge(report: &mut Report, flows: &[(String, Engine, &Follower)]) {
     if report.unseen > compared {
         report.unknown.push("the observer missed more packets than it followed".to_owned());
     }
-    let is_known = compared >= PACKETS_WANTED && report.unseen <= compared;
+    let is_known = compared >= PACKETS_WANTED && report.unseen <= compared && !lost_by_both;
     report.verdict = if is_known { Verdict::Equal } else { Verdict::CannotTell };
 }
 

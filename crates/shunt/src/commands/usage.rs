@@ -70,11 +70,15 @@ impl Command for UsageArgs {
         if self.csv && context.json {
             return Err(usage("--csv: not together with --json").into());
         }
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+        if let Some(host) = self.host.as_deref().filter(|host| !host.chars().all(is_plain)) {
+            return Err(usage(format!("--host: `{host}` is no address, MAC or name of a host")).into());
+        }
         let most = Duration::from_secs(self.most_s());
         match self.during {
-            Some(during) if during.is_zero() || during > most => {
+            Some(during) if during < Duration::from_secs(60) || during > most => {
                 let most = shunt_wire::units::time(most.as_secs());
-                Err(usage(format!("--for: expected a time up to {most}, of which that much is kept")).into())
+                Err(usage(format!("--for: expected a time from 1m to {most}: that much is kept")).into())
             }
             _ => Ok(self),
         }

@@ -67,12 +67,13 @@ impl Ledger {
 
     fn host(&self, name: &str, names: &HostNames) -> Result<&Host, Failure> {
         let address: Option<IpAddr> = name.parse().ok();
-        let is_named = |host: &&Host| {
-            host.id.to_string() == name.to_ascii_lowercase()
-                || address.is_some_and(|address| host.addresses.contains(&address))
-                || host.addresses.iter().any(|address| names.name(*address) == Some(name))
-        };
-        self.hosts.iter().find(is_named).ok_or_else(|| {
+        let by_id = self.hosts.iter().find(|host| host.id.to_string() == name.to_ascii_lowercase());
+        let has_address = |host: &&Host| address.is_some_and(|address| host.addresses.contains(&address));
+        let has_name = |host: &&Host| host.addresses.iter().any(|address| names.name(*address) == Some(name));
+        // Hosts choose their names, so a name stands behind an address.
+        let by_address = || self.hosts.iter().find(has_address);
+        let found = by_id.or_else(by_address).or_else(|| self.hosts.iter().find(has_name));
+        found.ok_or_else(|| {
             let why = format!("no host `{name}` in the ledger; `shunt usage` lists them");
             Failure::new(FailureCode::Usage, why)
         })

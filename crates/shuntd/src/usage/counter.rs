@@ -19,7 +19,7 @@ use shunt_core::{End, LocalSide};
 use shunt_kernel::{ConntrackEnds, CountedEntry, Ended};
 use std::{
     collections::{HashMap, HashSet},
-    hash::{BuildHasher, RandomState},
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState},
     net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -67,6 +67,8 @@ pub(super) struct Counter {
     older: HashSet<u32>,
     /// Until the first reading: whether an entry that is not followed may have counted before the daemon started.
     may_be_older: bool,
+    /// While conntrack is being read: the counters that have ended meanwhile. The kernel may still list their entries.
+    ended: Option<HashSet<u64>>,
     is_first: bool,
     tally: Tally,
     ports_received: Counted,
@@ -95,6 +97,7 @@ impl Counter {
             connections,
             older: HashSet::new(),
             may_be_older: left.is_none_or(|left| !left.complete),
+            ended: None,
             is_first: true,
             tally: Tally::default(),
             ports_received: Counted::default(),
@@ -169,6 +172,7 @@ impl Counter {
 
     fn read_connections(&mut self) {
         self.connections.begin();
+        self.ended = Some(HashSet::new());
         let mut read = || {
             let mut counts = shunt_kernel::conntrack_counts()?;
             let mut entries = Vec::new();
@@ -188,6 +192,7 @@ impl Counter {
             }
             Err(error) => tracing::debug!("cannot read what conntrack has counted: {error}"),
         }
+        self.ended = None;
     }
 
     /// Reads the counters that have ended until now.
@@ -205,6 +210,9 @@ impl Counter {
     /// An entry that is there. What one of the first reading has counted is not known to be new.
     fn add_entry(&mut self, entry: &CountedEntry) {
         for (key, pair, count) in directions(entry) {
+            if self.ended.as_ref().is_some_and(|ended| ended.contains(&key)) {
+                continue;
+            }
             let is_older = self.may_be_older || self.older.contains(&entry.id);
             if self.connections.has(key) || !is_older {
                 self.tally.add(pair, self.connections.update(key, count));
@@ -229,6 +237,9 @@ impl Counter {
                 // Nobody knows what an older entry had counted when the daemon started.
                 let is_known = self.connections.has(key) || !is_older;
                 let since = self.connections.end(key, count);
+                if let Some(ended) = &mut self.ended {
+                    ended.insert(key);
+                }
                 if is_known {
                     self.tally.add(pair, since);
                 }
@@ -359,8 +370,12 @@ async fn until(due: Option<Instant>) {
 
 /// Both directions of an entry, if they are counted: a number, who sends to whom, and the count.
 fn directions(entry: &CountedEntry) -> impl Iterator<Item = (u64, Pair, Counted)> + use<> {
-    let CountedEntry { id, orig, reply, .. } = entry;
-    let number = u64::from(*id) << 1;
+    let CountedEntry { id, protocol, orig, reply } = entry;
+    // The kernel's number is a hash of 32 bits, which two of 80,000 entries share. The hasher is always the same, since
+    // the numbers are kept across restarts.
+    let ends = (protocol, orig.src, orig.dst, orig.sport, orig.dport, reply.src, reply.dst);
+    let above = BuildHasherDefault::<DefaultHasher>::default().hash_one(ends) << 33;
+    let number = above | u64::from(*id) << 1;
     let orig_pair = orig.count.map(|count| (number, (orig.src, reply.src), count));
     let reply_pair = reply.count.map(|count| (number | 1, (reply.src, orig.src), count));
     [orig_pair, reply_pair].into_iter().flatten()

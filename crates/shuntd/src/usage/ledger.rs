@@ -160,7 +160,8 @@ impl Ledger {
     }
 
     /// Makes room for a host that has used this much. Hosts that have been used for long do not give way unless they
-    /// are silent: whoever invents addresses must not push them out.
+    /// are silent, or have hardly used anything: whoever invents addresses must neither push others out nor keep them
+    /// out.
     fn make_room(&mut self, newcomer: UsageCount) -> bool {
         if self.hosts.len() < HOSTS_MAX {
             return true;
@@ -168,7 +169,8 @@ impl Ledger {
         let now = self.time;
         let yields = |host: &Host| {
             let less = host.all.bytes() < newcomer.bytes() && host.series.days_in_use(now) < 2;
-            host.is_silent(now) || less
+            let hardly = host.all.bytes() < newcomer.bytes() / 1000;
+            host.is_silent(now) || less || hardly
         };
         let yielding = self.hosts.iter().enumerate().filter(|(_, host)| yields(host));
         let least = yielding.min_by_key(|(_, host)| (!host.is_silent(now), host.all.bytes()));
@@ -362,19 +364,33 @@ mod tests {
     #[test]
     fn invented_hosts_push_out_no_host_that_has_been_used_for_long() {
         let mut ledger = Ledger::default();
-        ledger.record(NOON, 0, of((0..100).map(|n| (n, 10))));
-        ledger.record(NOON + 86_400, 86_400, of((0..100).map(|n| (n, 10))));
+        ledger.record(NOON, 0, of((0..100).map(|n| (n, 10_000))));
+        ledger.record(NOON + 86_400, 86_400, of((0..100).map(|n| (n, 10_000))));
         for minute in 1..=20 {
             let invented = (0..100).map(|n| (1000 + minute * 100 + n, 1_000_000));
             ledger.record(NOON + 86_400 + u64::from(minute) * 60, 60, of(invented));
         }
         assert_eq!(ledger.hosts.len(), HOSTS_MAX);
-        assert!((0..100).all(|n| used(&ledger, n, Step::Day, NOON) == 10));
+        assert!((0..100).all(|n| used(&ledger, n, Step::Day, NOON) == 10_000));
         // One that is silent for a week gives way.
         let later = NOON + 9 * 86_400;
-        ledger.record(later, 0, of((0..99).map(|n| (n, 10)).chain((0..200).map(|n| (5000 + n, 2_000_000)))));
-        assert_eq!((used(&ledger, 98, Step::Day, later), used(&ledger, 99, Step::Day, NOON)), (10, 0));
-        assert_eq!(everything(&ledger), 2000 + 2_000_000_000 + 990 + 400_000_000);
+        ledger.record(
+            later,
+            0,
+            of((0..99).map(|n| (n, 10_000)).chain((0..200).map(|n| (5000 + n, 2_000_000)))),
+        );
+        assert_eq!((used(&ledger, 98, Step::Day, later), used(&ledger, 99, Step::Day, NOON)), (10_000, 0));
+        assert_eq!(everything(&ledger), 2_000_000 + 2_000_000_000 + 990_000 + 400_000_000);
+    }
+
+    #[test]
+    fn hosts_that_were_hardly_used_keep_no_place_from_one_that_is() {
+        let mut ledger = Ledger::default();
+        let tiny = || of((0..HOSTS_MAX as u32).map(|n| (n, 38)));
+        ledger.record(NOON, 0, tiny());
+        ledger.record(NOON + 86_400, 86_400, tiny());
+        ledger.record(NOON + 86_460, 60, of([(9000, 1_000_000)].into_iter()));
+        assert_eq!(used(&ledger, 9000, Step::Day, NOON + 86_460), 1_000_000);
     }
 
     #[test]

@@ -95,6 +95,21 @@ fn a_lost_packet_and_a_changed_one_are_shown_with_their_bytes() {
 }
 
 #[test]
+fn losses_on_both_paths_are_no_fault_of_the_fast_path() {
+    let lose = |ways: &[Way]| {
+        let mut follower = flow(400, 10, |_| 1);
+        for way in ways {
+            follower.tallies.get_mut(way).unwrap().faults.insert(Fault::Lost, 3);
+        }
+        report_of(&follower)
+    };
+    let both = lose(&[Way::Fast, Way::Slow]);
+    assert_eq!(both.verdict, Verdict::CannotTell);
+    assert!(both.unknown[0].starts_with("packets were lost on both paths"), "{:?}", both.unknown);
+    assert_eq!(lose(&[Way::Fast]).verdict, Verdict::Differs);
+}
+
+#[test]
 fn the_difference_of_round_trips_is_that_of_the_periods() {
     let medians: Vec<PeriodMedians> = [30.0, 20.0, 31.0, 21.0, 32.0, 22.0]
         .into_iter()
