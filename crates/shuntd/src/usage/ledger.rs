@@ -389,7 +389,7 @@ mod tests {
         let tiny = || of((0..HOSTS_MAX as u32).map(|n| (n, 38)));
         ledger.record(NOON, 0, tiny());
         ledger.record(NOON + 86_400, 86_400, tiny());
-        ledger.record(NOON + 86_460, 60, of([(9000, 1_000_000)].into_iter()));
+        ledger.record(NOON + 86_460, 60, of([(9000, 1_000_000)]));
         assert_eq!(used(&ledger, 9000, Step::Day, NOON + 86_460), 1_000_000);
     }
 
