@@ -26,11 +26,11 @@ pub enum UsageSpan {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum StepSize {
-    /// Minutes, of which 60 are kept.
+    /// Minutes; the last 60 are kept.
     Minute,
-    /// Hours, of which 168 are kept.
+    /// Hours; the last 168 are kept.
     Hour,
-    /// Days of UTC, of which 31 are kept.
+    /// Days of UTC; the last 31 are kept.
     Day,
 }
 

@@ -39,7 +39,7 @@ pub enum End {
     Address(IpAddr),
     /// An address of a local network that no neighbour has.
     Unknown,
-    /// Somebody else.
+    /// A host beyond the line.
     Remote,
 }
 

@@ -71,7 +71,7 @@ pub struct Flow {
     pub engine: Engine,
 }
 
-/// What to verify.
+/// The flows to observe, for how long, and what of them cannot be observed.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The directions of fast connections.

@@ -12,7 +12,7 @@ const OBJECT: &str = "faulty";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum EngineFault {
-    /// Nothing.
+    /// A sound engine, to compare with.
     None = 0,
     /// A bit of the payload changes.
     Payload = 1,

@@ -26,7 +26,7 @@ const MINUTES_MAX: usize = 1440 + 60;
 /// A clock that differs by more from what it should show was set.
 const JUMP_MS: i64 = 2000;
 
-/// The history.
+/// The last day by minutes, and its events.
 #[derive(Debug)]
 pub(crate) struct History {
     clock: Clock,

@@ -130,7 +130,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = beside(path, "new");
     let done = write_new(&new, bytes).and_then(|()| fs::rename(&new, path));
     if done.is_err() {
-        // Frees the space, of which there may be none left.
+        // The disk may be full: free the space.
         let _ = fs::remove_file(&new);
     }
     done?;

@@ -134,7 +134,7 @@ impl UsageThread {
         self.ask(Request::Watch(clients));
     }
 
-    /// What the file is to have: the ledger at the time at which it is written.
+    /// The contents of the file: the ledger when it is written.
     pub(crate) fn encode(&self) -> impl FnOnce() -> Result<Vec<u8>, String> + Send + use<> {
         let ledger = Arc::clone(&self.ledger);
         move || {

@@ -12,8 +12,8 @@ use shunt_bpf::abi::Plain;
 use std::{cell::RefCell, collections::BTreeMap, io, rc::Rc};
 
 const VERIFY: ObjectFile = probes::object!("verify");
-/// The section with what programs are told.
-const TOLD: &str = ".rodata.verify";
+/// The section of the programs' constants: the network namespace whose devices they watch.
+const CONSTANTS: &str = ".rodata.verify";
 const ENTERS: &str = "verify_enters";
 const LEAVES: &str = "verify_leaves";
 const WINDOW: &str = "verify_window";
@@ -53,8 +53,9 @@ impl Programs {
     pub(super) fn attach() -> Result<Self, ProgramError> {
         let namespace = netns().map_err(|e| said("reading the network namespace", &e))?;
         let mut maps = BTreeMap::new();
-        let told = (TOLD, &namespace.to_ne_bytes()[..]);
-        let object = probes::load(VERIFY, told, &mut maps, |name| MAPS.contains(&name), &[], |_| Ok(()))?;
+        let constants = (CONSTANTS, &namespace.to_ne_bytes()[..]);
+        let object =
+            probes::load(VERIFY, constants, &mut maps, |name| MAPS.contains(&name), &[], |_| Ok(()))?;
         let received = Rc::<RefCell<Received>>::default();
         let buffer = buffer(&maps, &received).map_err(|e| failed("opening the buffer of records", &e))?;
         let mut links = Vec::new();

@@ -29,7 +29,7 @@ pub enum Verdict {
     CannotTell,
 }
 
-/// What was verified.
+/// The figures of both paths, the first differences, and the verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The answer.

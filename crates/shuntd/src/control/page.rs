@@ -48,7 +48,7 @@ fn text(name: &str) -> Option<&'static str> {
     PAGE.iter().find_map(|(file, text)| (*file == name).then_some(*text))
 }
 
-/// The document.
+/// Serves index.html, which loads the modules.
 pub(super) async fn document() -> Response {
     answer("index.html", POLICY, text("index.html").unwrap_or_default())
 }

@@ -17,7 +17,7 @@ struct Noted {
     what: Happening,
 }
 
-/// The events.
+/// The last events, oldest first; a bounded number of each kind.
 #[derive(Debug)]
 pub(super) struct EventLog {
     earlier: Timeline<HistoryEvent>,

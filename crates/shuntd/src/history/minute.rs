@@ -40,7 +40,7 @@ pub(super) struct Minute {
     /// All ports together.
     pub(super) all: DeviceCounts,
     pub(super) ports: Box<[(Arc<str>, DeviceCounts)]>,
-    /// By number.
+    /// Numbers of reasons, with their packets.
     pub(super) reasons: Box<[(u8, u64)]>,
 }
 

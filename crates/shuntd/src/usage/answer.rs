@@ -1,4 +1,4 @@
-//! What clients are told of the ledger.
+//! Answers queries from the ledger.
 
 use super::{
     ledger::{Host, HostId, Ledger, count, total},

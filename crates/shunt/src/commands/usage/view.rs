@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// What has a line.
+/// The unit of a line in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
     Host,
