@@ -89,7 +89,7 @@ test-long: build
 	@test "$$(id -u)" != 0 || $(MAKE) --no-print-directory test-long-root
 
 test-long-root: build test-programs
-	@packaging/deps.sh --vm
+	@packaging/deps.sh --vm --pair
 	$(TEST) --run-ignored only -E 'package(shunt-tests)'
 	@$(MAKE) --no-print-directory zero-copy-test doctor-test
 	$(CARGO_RUN) run --quiet --locked -p xtask -- soak --minutes 30

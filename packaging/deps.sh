@@ -2,7 +2,8 @@
 # Installs what building, testing, demo and bench need, from the distribution, where it is missing. Debian 12, Debian 13
 # and Ubuntu 24.04; elsewhere it only says what is missing. With --vm also what `cargo xtask vm` needs to boot other
 # kernels and boards, with --cross what `make dist` needs to build for other architectures, with --proof what `cargo
-# xtask prove` needs to check the packet core.
+# xtask prove` needs to check the packet core, with --pair the daemons that tests of several routers run; none of them is
+# started.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -45,12 +46,13 @@ needs=(
 	file:/etc/ssl/certs/ca-certificates.crt=ca-certificates
 )
 
-vm=0 cross=0 proof=0
+vm=0 cross=0 proof=0 pair=0
 for option in "$@"; do
 	case $option in
 	--vm) vm=1 ;;
 	--cross) cross=1 ;;
 	--proof) proof=1 ;;
+	--pair) pair=1 ;;
 	*) echo "deps: what is $option?" >&2 && exit 1 ;;
 	esac
 done
@@ -90,6 +92,18 @@ if ((proof)); then
 			file:/usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring
 		)
 	fi
+fi
+
+if ((pair)); then
+	PATH=$PATH:/usr/lib/frr
+	needs+=(
+		command:conntrackd=conntrackd
+		command:keepalived=keepalived
+		command:nsenter=util-linux
+		command:ospfd=frr
+		command:vtysh=frr
+		command:zebra=frr
+	)
 fi
 
 missing=()
@@ -146,6 +160,23 @@ if ((toolchain_missing)); then
 		say_and_fail "this distribution has no Rust 1.88"
 	fi
 fi
+# Debian starts the services of a package when it is installed. Those of --pair are for tests only.
+services=()
+if ((pair)) && [[ -d /run/systemd/system ]]; then
+	for service in conntrackd frr keepalived; do
+		[[ " ${missing[*]} " != *" $service "* ]] || services+=("$service.service")
+	done
+fi
+if ((${#services[@]})); then
+	"${as_root[@]}" systemctl --runtime mask "${services[@]}"
+fi
+leave_stopped() {
+	((${#services[@]})) || return 0
+	"${as_root[@]}" systemctl disable "${services[@]}" || true
+	"${as_root[@]}" systemctl --runtime unmask "${services[@]}"
+}
+trap leave_stopped EXIT
+
 echo "deps: installing ${missing[*]}"
 # --no-remove: a toolchain that is already there and too old may stand in the way, and it is not ours to remove.
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \

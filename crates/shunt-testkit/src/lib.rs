@@ -33,7 +33,7 @@ pub use requirement::{
     require_vlans, skip, skip_fetched, skip_missing_feature,
 };
 pub use shunt_lab::net::{
-    Frame, Host, NetNs, Process, Segment, Tap, Topology, delete_namespaces_of_this_process, wait_for,
+    Frame, Host, NetNs, Process, Segment, Switch, Tap, Topology, delete_namespaces_of_this_process, wait_for,
     wait_until,
 };
 pub use shuntd::{SELDOM_PROVED, Shuntd, ShuntdBuilder, daemon, daemon_with, program};

@@ -1,0 +1,302 @@
+//! Four routers side by side, over which two edge routers spread connections by ECMP.
+
+use crate::{
+    guide::file,
+    machine::Machine,
+    require_programs,
+    traffic::{Conversation, ECHO, Witness},
+};
+use shunt_api::FlowState;
+use shunt_testkit::{NetNs, Process, Shuntd, Switch, TcpEcho, UdpEcho, require_root, wait_for, wait_until};
+use shunt_wire::Mac;
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+const ROUTERS: usize = 4;
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 1, 2);
+/// Conversations by UDP, all with one service, and by TCP, each with a service of its own.
+const UDP: usize = 10;
+const TCP: usize = 3;
+/// Edge a, one of the routers, edge b.
+const HOPS: u8 = 3;
+/// Time limit for a step. Generous, for machines that run other tests.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Where Debian has FRR's daemons.
+const FRR: &str = "/usr/lib/frr";
+
+/// The number of a router, by the client's port of each conversation that it carries.
+type Carriers = BTreeMap<u16, usize>;
+
+/// How the edges choose a router.
+trait Spreading {
+    fn configure(&mut self, site: &Site);
+    /// Ends the use of a router, or begins it again.
+    fn use_router(&self, site: &Site, number: usize, used: bool);
+}
+
+/// One of the routers between the edges.
+struct Member {
+    shuntd: Option<Shuntd>,
+    machine: Machine,
+}
+
+struct Site {
+    members: Vec<Member>,
+    /// Towards the client, and towards the server.
+    edges: [Machine; 2],
+    client: NetNs,
+    server: NetNs,
+    _switches: [Switch; 2],
+}
+
+impl Site {
+    fn new() -> Self {
+        let switches = [1, 2].map(|side| Switch::new(&format!("switch{side}")));
+        let edges = ["edge-a", "edge-b"].map(Machine::router);
+        let [client, server] = ["client", "server"].map(NetNs::new);
+        for (side, (edge, host)) in (1..).zip(edges.iter().zip([&client, &server])) {
+            edge.ns.connect("host0", host, "eth0");
+            switches[side as usize - 1].plug(&edge.ns, "core0", Mac([2, 0, 0, 0, side, 100]));
+            edge.ns.run(&format!(
+                "ip address add 10.{side}.1.1/24 dev host0; ip address add 10.{side}.0.100/24 dev core0"
+            ));
+            // Then every frame has its checksum, which the witness compares.
+            host.run(&format!(
+                "ip address add 10.{side}.1.2/24 dev eth0; ip route add default via 10.{side}.1.1
+                 ethtool -K eth0 tx off tso off gso off gro off"
+            ));
+            edge.ns.sysctl("ipv4/fib_multipath_hash_policy", 1);
+        }
+        let member = |number: usize| {
+            let machine = Machine::router(&format!("router{number}"));
+            for (side, nic) in [(1, "lan0"), (2, "wan0")] {
+                let last = number as u8 + 1;
+                switches[side - 1].plug(&machine.ns, nic, Mac([2, 0, 0, 0, side as u8, last]));
+                machine.ns.run(&format!("ip address add 10.{side}.0.{last}/24 dev {nic}"));
+            }
+            machine.ns.nft("table inet filter { chain forward { type filter hook forward priority filter; ct state established,related accept; }; }");
+            Member { shuntd: None, machine }
+        };
+        let members = (0..ROUTERS).map(member).collect();
+        let mut site = Self { members, edges, client, server, _switches: switches };
+        (0..ROUTERS).for_each(|number| site.start(number));
+        site
+    }
+
+    fn start(&mut self, number: usize) {
+        let member = &mut self.members[number];
+        member.shuntd = Some(Shuntd::on(&member.machine.ns).port("lan0").port("wan0").start());
+    }
+
+    fn shuntd(&self, number: usize) -> &Shuntd {
+        self.members[number].shuntd.as_ref().unwrap()
+    }
+
+    /// Fast packets so far, by router, client's port and direction.
+    fn fast(&self) -> BTreeMap<(usize, u16, usize), u64> {
+        let members =
+            self.members.iter().enumerate().filter_map(|(n, m)| Some((n, m.shuntd.as_ref()?.flows())));
+        let connections = members.flat_map(|(n, flows)| flows.into_iter().map(move |flow| (n, flow)));
+        connections
+            .flat_map(|(n, flow)| {
+                // A router that sees a reply first takes it for the original direction.
+                let port = if flow.orig.dst == SERVER { flow.orig.sport } else { flow.orig.dport };
+                let active = flow.directions.into_iter().filter(|d| d.state == FlowState::Active);
+                active.map(move |d| ((n, port, d.dir as usize), d.packets))
+            })
+            .collect()
+    }
+
+    /// The router of each conversation that is fast in both directions on one router.
+    fn carriers(&self, talks: &[Conversation]) -> Carriers {
+        let before = self.fast();
+        let answered: Vec<usize> = talks.iter().map(Conversation::answers).collect();
+        wait_until("the conversations go on", || {
+            talks.iter().zip(&answered).all(|(talk, before)| talk.answers() > before + 20)
+        });
+        let after = self.fast();
+        let grows = |key: &(usize, u16, usize)| {
+            after.get(key).copied().unwrap_or(0) >= before.get(key).copied().unwrap_or(0) + 5
+        };
+        let routers = |port| (0..ROUTERS).find(|&n| grows(&(n, port, 0)) && grows(&(n, port, 1)));
+        talks.iter().filter_map(|talk| Some((talk.port, routers(talk.port)?))).collect()
+    }
+
+    /// Waits until each conversation is fast on a router for which `expected` holds.
+    fn all_fast(&self, talks: &[Conversation], expected: impl Fn(usize) -> bool) -> Carriers {
+        let mut last = Carriers::new();
+        let all = wait_for(PATIENCE, || {
+            last = self.carriers(talks);
+            (last.len() == talks.len() && last.values().all(|&n| expected(n))).then_some(())
+        });
+        let flows: Vec<_> = self.members.iter().filter_map(|m| Some(m.shuntd.as_ref()?.flows())).collect();
+        let routes = self.edges.each_ref().map(|edge| edge.run("ip route; ip nexthop") + &edge.log());
+        assert!(all.is_some(), "not all are fast: {last:?}: {flows:#?} {routes:#?}");
+        last
+    }
+}
+
+fn conversations(site: &Site) -> Vec<Conversation> {
+    let udp = (0..UDP).map(|_| Conversation::udp(&site.client, (SERVER, ECHO).into()));
+    let tcp = (0..TCP as u16).map(|n| Conversation::tcp(&site.client, (SERVER, ECHO + n).into()));
+    udp.chain(tcp).collect()
+}
+
+/// The conversations that are with the same router as before.
+fn stayed(before: &Carriers, after: &Carriers) -> usize {
+    before.iter().filter(|(port, router)| after.get(port) == Some(router)).count()
+}
+
+/// Withdraws the router with the most conversations, exchanges its daemon, and uses it again. Nothing may be lost or
+/// changed. `stay`: the conversations of the other routers keep theirs.
+fn withdraw_one(mut spreading: impl Spreading, stay: bool) {
+    let mut site = Site::new();
+    spreading.configure(&site);
+    let services: Vec<SocketAddr> = (0..TCP as u16).map(|n| (SERVER, ECHO + n).into()).collect();
+    let _udp = UdpEcho::start(&site.server, services[0]);
+    let _tcp: Vec<TcpEcho> = services.iter().map(|at| TcpEcho::start(&site.server, *at)).collect();
+    let witness = Witness::listen(&site.server, "eth0", HOPS);
+    wait_for(PATIENCE, || site.client.try_run(&format!("ping -c 1 -W 1 {SERVER}")).ok()).unwrap_or_else(
+        || panic!("no way to the server: {}{}", site.edges[0].run("ip route"), site.edges[0].log()),
+    );
+    let talks = conversations(&site);
+    let before = site.all_fast(&talks, |_| true);
+    let busiest = (0..ROUTERS).max_by_key(|n| before.values().filter(|router| *router == n).count()).unwrap();
+    let others: Vec<usize> = (0..ROUTERS).filter(|n| *n != busiest).collect();
+    let epochs: Vec<u32> = others.iter().map(|n| site.shuntd(*n).status().epoch).collect();
+
+    let since = Instant::now();
+    spreading.use_router(&site, busiest, false);
+    let during = site.all_fast(&talks, |n| n != busiest);
+    eprintln!(
+        "router {busiest} withdrawn: all fast elsewhere within {:.2?}; of {} conversations of the others, {} stayed",
+        since.elapsed(),
+        before.values().filter(|n| **n != busiest).count(),
+        stayed(&before, &during)
+    );
+    for (n, epoch) in others.iter().zip(epochs) {
+        assert_eq!(
+            site.shuntd(*n).status().epoch,
+            epoch,
+            "a change elsewhere has made flows of router {n} slow"
+        );
+    }
+    if stay {
+        let theirs: Carriers = before.iter().filter(|(_, n)| **n != busiest).map(|(p, n)| (*p, *n)).collect();
+        assert_eq!(stayed(&theirs, &during), theirs.len(), "{before:?} {during:?}");
+    }
+    site.members[busiest].shuntd.take().unwrap().stop();
+    site.start(busiest);
+    spreading.use_router(&site, busiest, true);
+    let after = site.all_fast(&talks, |_| true);
+    if stay {
+        assert_eq!(after, during, "no conversation has to move back");
+    }
+
+    let testimony = witness.testimony();
+    assert_eq!(testimony.wrong, Vec::<String>::new());
+    assert_eq!(testimony.sources.len(), talks.len(), "{:?}", testimony.sources);
+    drop(testimony);
+    for talk in talks {
+        let port = talk.port;
+        let record = talk.finish();
+        assert_eq!(record.faults, Vec::<String>::new());
+        assert_eq!(record.answers.len(), record.sent as usize, "messages from port {port} are lost");
+    }
+    for member in &mut site.members {
+        member.shuntd.take().unwrap().stop();
+    }
+}
+
+/// `ip nexthop` groups of the edges, with resilient hashing.
+struct NextHops;
+
+impl NextHops {
+    fn set(site: &Site, command: &str, members: impl Fn(usize) -> bool) {
+        let group: Vec<String> = (0..ROUTERS).filter(|n| members(*n)).map(|n| (n + 1).to_string()).collect();
+        for edge in &site.edges {
+            edge.ns.run(&format!(
+                "ip nexthop {command} id 10 group {} type resilient buckets 128 idle_timer 60",
+                group.join("/")
+            ));
+        }
+    }
+}
+
+impl Spreading for NextHops {
+    fn configure(&mut self, site: &Site) {
+        for (side, edge) in [1, 2].into_iter().zip(&site.edges) {
+            for n in 1..=ROUTERS {
+                edge.ns.run(&format!("ip nexthop add id {n} via 10.{side}.0.{n} dev core0"));
+            }
+        }
+        Self::set(site, "add", |_| true);
+        for (far, edge) in [2, 1].into_iter().zip(&site.edges) {
+            edge.ns.run(&format!("ip route add 10.{far}.1.0/24 nhid 10"));
+        }
+        for member in &site.members {
+            member
+                .machine
+                .ns
+                .run("ip route add 10.1.1.0/24 via 10.1.0.100; ip route add 10.2.1.0/24 via 10.2.0.100");
+        }
+    }
+
+    fn use_router(&self, site: &Site, number: usize, used: bool) {
+        Self::set(site, "replace", |n| used || n != number);
+    }
+}
+
+/// OSPF by FRR, on the routers and the edges.
+#[derive(Default)]
+struct Ospf(Vec<Process>);
+
+impl Spreading for Ospf {
+    fn configure(&mut self, site: &Site) {
+        let [router, edge] = ["/etc/frr/frr.conf of a router", "/etc/frr/frr.conf of an edge"].map(file);
+        let machines = site.members.iter().map(|member| (&member.machine, &router));
+        for (machine, text) in machines.chain(site.edges.iter().map(|machine| (machine, &edge))) {
+            machine.write("/etc/frr/frr.conf", text, 0o644);
+            self.0.push(machine.start(&format!("{FRR}/zebra")));
+            wait_until("zebra answers", || machine.written("/run/frr/zserv.api").is_some());
+            self.0.push(machine.start(&format!("{FRR}/ospfd")));
+            wait_until("ospfd answers", || machine.written("/run/frr/ospfd.vty").is_some());
+            machine.run("vtysh -b");
+        }
+        for edge in &site.edges {
+            let ways = || edge.run("ip route").matches("nexthop via").count();
+            let all = wait_for(PATIENCE, || (ways() >= ROUTERS).then_some(()));
+            assert!(
+                all.is_some(),
+                "{}\n{}",
+                edge.run("ip route; vtysh -c 'show ip ospf neighbor'"),
+                edge.log()
+            );
+        }
+    }
+
+    fn use_router(&self, site: &Site, number: usize, used: bool) {
+        let no = if used { "no " } else { "" };
+        site.members[number].machine.run(&format!(
+            "vtysh -c 'configure terminal' -c 'router ospf' -c '{no}max-metric router-lsa administrative'"
+        ));
+    }
+}
+
+#[test]
+fn with_resilient_next_hops_only_the_flows_of_a_withdrawn_router_move() {
+    if require_root() {
+        withdraw_one(NextHops, true);
+    }
+}
+
+#[test]
+#[ignore = "needs FRR: packaging/deps.sh --pair"]
+fn no_packet_is_lost_or_changed_when_ospf_withdraws_a_router() {
+    if require_programs(&["zebra", "ospfd", "vtysh"]) {
+        withdraw_one(Ospf::default(), false);
+    }
+}
