@@ -48,7 +48,11 @@ impl Router {
     fn configure(&self, virtual_macs: bool) {
         let Self { machine, number, .. } = self;
         self.address();
-        machine.ns.nft(&with(&file("/etc/nftables.conf"), "flush ruleset", ""));
+        let mut rules = with(&file("/etc/nftables.conf"), "flush ruleset", "");
+        if virtual_macs {
+            rules = rules.replace("\"lan0\"", "\"vrrp.51\"").replace("\"wan0\"", "{ \"wan0\", \"vrrp.52\" }");
+        }
+        machine.ns.nft(&rules);
         for line in file("/etc/sysctl.d/60-two-routers.conf").lines().filter(|line| !line.starts_with('#')) {
             let (name, value) = line.split_once(" = ").unwrap_or_else(|| panic!("no setting: {line}"));
             machine.ns.sysctl(&name.trim_start_matches("net.").replace('.', "/"), value);
@@ -288,7 +292,7 @@ fn fail_over(virtual_macs: bool) {
 
     // keepalived says good-bye.
     let since = (Instant::now(), SystemTime::now());
-    drop(site.b.keepalived.take());
+    site.b.keepalived.as_ref().unwrap().signal(Signal::SIGTERM).unwrap();
     take_over("planned", &site.a, since, talks, &witness);
 
     drop((udp, tcp));
