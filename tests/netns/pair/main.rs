@@ -1,5 +1,5 @@
-//! Several routers with Shunt, as docs/guide/two-routers.md sets them up: a standby that takes over, and routers side by
-//! side that share the load. The daemons beside Shunt are those of the distribution.
+//! Several routers with Shunt, as docs/guide/two-routers.md sets them up: a standby that takes over, and routers side
+//! by side that share the load. The daemons besides Shunt are those of the distribution.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not there")]
 

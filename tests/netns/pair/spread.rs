@@ -13,7 +13,7 @@ use shunt_testkit::{
 use shunt_wire::Mac;
 use std::{
     collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr},
+    net::Ipv4Addr,
     time::{Duration, Instant},
 };
 
@@ -21,13 +21,14 @@ const ROUTERS: usize = 4;
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 1, 2);
 /// Conversations by UDP, all with one service, and by TCP, each with a service of its own.
 const UDP: usize = 10;
-const TCP: usize = 3;
+const TCP: u16 = 3;
 /// Edge a, one of the routers, edge b.
 const HOPS: u8 = 3;
 /// Time limit for a step. Generous, for machines that run other tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// `fib_multipath_hash_fields`: addresses, protocol and ports.
 const ADDRESSES_AND_PORTS: u32 = 0x37;
+const ADDRESSES_ONLY: u32 = 0x7;
 /// How long a connection that has moved is given before its conntrack entry is suspected.
 const MOVED: Duration = Duration::from_secs(3);
 /// Where Debian has FRR's daemons.
@@ -176,10 +177,33 @@ impl Site {
     }
 }
 
-fn conversations(site: &Site) -> Vec<Conversation> {
-    let udp = (0..UDP).map(|_| Conversation::udp(&site.client, (SERVER, ECHO).into()));
-    let tcp = (0..TCP as u16).map(|n| Conversation::tcp(&site.client, (SERVER, ECHO + n).into()));
+/// Echo services, one for all UDP conversations, and one for each of TCP.
+fn services(site: &Site, tcp: u16) -> (UdpEcho, Vec<TcpEcho>) {
+    let services = (0..tcp).map(|n| TcpEcho::start(&site.server, (SERVER, ECHO + n).into()));
+    (UdpEcho::start(&site.server, (SERVER, ECHO).into()), services.collect())
+}
+
+fn conversations(site: &Site, udp: usize, tcp: u16) -> Vec<Conversation> {
+    let udp = (0..udp).map(|_| Conversation::udp(&site.client, (SERVER, ECHO).into()));
+    let tcp = (0..tcp).map(|n| Conversation::tcp(&site.client, (SERVER, ECHO + n).into()));
     udp.chain(tcp).collect()
+}
+
+/// Ends everything, and asserts that no message was lost or changed.
+fn end_whole(site: &mut Site, talks: Vec<Conversation>, witness: &Witness) {
+    let testimony = witness.testimony();
+    assert_eq!(testimony.wrong, Vec::<String>::new());
+    assert_eq!(testimony.sources.len(), talks.len(), "{:?}", testimony.sources);
+    drop(testimony);
+    for talk in talks {
+        let port = talk.port;
+        let record = talk.finish();
+        assert_eq!(record.faults, Vec::<String>::new());
+        assert_eq!(record.answers.len(), record.sent as usize, "messages from port {port} are lost");
+    }
+    for member in &mut site.members {
+        member.shuntd.take().unwrap().stop();
+    }
 }
 
 /// The conversations that are with the same router as before.
@@ -192,14 +216,12 @@ fn stayed(before: &Carriers, after: &Carriers) -> usize {
 fn withdraw_one(mut spreading: impl Spreading, stay: bool) {
     let mut site = Site::new();
     spreading.configure(&site);
-    let services: Vec<SocketAddr> = (0..TCP as u16).map(|n| (SERVER, ECHO + n).into()).collect();
-    let _udp = UdpEcho::start(&site.server, services[0]);
-    let _tcp: Vec<TcpEcho> = services.iter().map(|at| TcpEcho::start(&site.server, *at)).collect();
+    let _services = services(&site, TCP);
     let witness = Witness::listen(&site.server, "eth0", HOPS);
     wait_for(PATIENCE, || site.client.try_run(&format!("ping -c 1 -W 1 {SERVER}")).ok()).unwrap_or_else(
         || panic!("no way to the server: {}{}", site.edges[0].run("ip route"), site.edges[0].log()),
     );
-    let talks = conversations(&site);
+    let talks = conversations(&site, UDP, TCP);
     let before = site.all_fast(&talks, |_| true);
     let busiest = (0..ROUTERS).max_by_key(|n| before.values().filter(|router| *router == n).count()).unwrap();
     let others: Vec<usize> = (0..ROUTERS).filter(|n| *n != busiest).collect();
@@ -232,20 +254,7 @@ fn withdraw_one(mut spreading: impl Spreading, stay: bool) {
     if stay {
         assert_eq!(after, during, "no conversation has to move back");
     }
-
-    let testimony = witness.testimony();
-    assert_eq!(testimony.wrong, Vec::<String>::new());
-    assert_eq!(testimony.sources.len(), talks.len(), "{:?}", testimony.sources);
-    drop(testimony);
-    for talk in talks {
-        let port = talk.port;
-        let record = talk.finish();
-        assert_eq!(record.faults, Vec::<String>::new());
-        assert_eq!(record.answers.len(), record.sent as usize, "messages from port {port} are lost");
-    }
-    for member in &mut site.members {
-        member.shuntd.take().unwrap().stop();
-    }
+    end_whole(&mut site, talks, &witness);
 }
 
 /// `ip nexthop` groups of the edges, with resilient hashing.
@@ -330,6 +339,40 @@ fn with_resilient_next_hops_only_the_flows_of_a_withdrawn_router_move() {
     if require_root() {
         withdraw_one(NextHops, true);
     }
+}
+
+/// Each edge hashes other fields: all replies take one router, and requests any of them.
+#[test]
+fn tcp_with_a_direction_on_each_router_stays_slow_and_whole() {
+    if !require_root() {
+        return;
+    }
+    let mut site = Site::new();
+    NextHops.configure(&site);
+    site.edges[1].ns.sysctl("ipv4/fib_multipath_hash_fields", ADDRESSES_ONLY);
+    // With so many, some have their directions on two routers.
+    let (udp, tcp) = (4, 10);
+    let _services = services(&site, tcp);
+    let witness = Witness::listen(&site.server, "eth0", HOPS);
+    let talks = conversations(&site, udp, tcp);
+    wait_until("UDP is fast in both directions, wherever they pass", || {
+        let fast = site.fast();
+        let directions =
+            |port| fast.iter().filter(|((_, of, _), packets)| *of == port && **packets > 0).count();
+        talks[..udp].iter().all(|talk| directions(talk.port) == 2)
+    });
+    let carriers = site.carriers(&talks);
+    let fast: Vec<u16> = site.fast().into_keys().map(|(_, port, _)| port).collect();
+    let apart: Vec<u16> =
+        talks[udp..].iter().map(|talk| talk.port).filter(|p| !carriers.contains_key(p)).collect();
+    assert!(!apart.is_empty(), "{carriers:?}");
+    assert!(apart.iter().all(|port| !fast.contains(port)), "{apart:?} {}", site.describe());
+    eprintln!(
+        "{} of {tcp} TCP connections have their directions on two routers\n{}",
+        apart.len(),
+        site.describe()
+    );
+    end_whole(&mut site, talks, &witness);
 }
 
 #[test]
