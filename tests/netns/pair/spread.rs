@@ -367,11 +367,7 @@ fn tcp_with_a_direction_on_each_router_stays_slow_and_whole() {
         talks[udp..].iter().map(|talk| talk.port).filter(|p| !carriers.contains_key(p)).collect();
     assert!(!apart.is_empty(), "{carriers:?}");
     assert!(apart.iter().all(|port| !fast.contains(port)), "{apart:?} {}", site.describe());
-    eprintln!(
-        "{} of {tcp} TCP connections have their directions on two routers\n{}",
-        apart.len(),
-        site.describe()
-    );
+    eprintln!("{} of {tcp} TCP connections have their directions on two routers", apart.len());
     end_whole(&mut site, talks, &witness);
 }
 
