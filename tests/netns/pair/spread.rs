@@ -156,7 +156,7 @@ impl Site {
                 member.shuntd.as_ref().is_some_and(|shuntd| refusals(&shuntd.status(), "not-established") > 0)
             });
             assert!(lost, "port {port} is slow for another reason: {}", self.describe());
-            eprintln!("conntrack has lost the window of the connection from port {port}; deleting its entry");
+            eprintln!("port {port}: conntrack has lost the window of this connection, and makes a new entry");
             for member in &self.members {
                 let gone = format!("conntrack -D -p tcp --dport {port} || true");
                 member.machine.run(&format!("conntrack -D -p tcp --sport {port} || {gone}"));
