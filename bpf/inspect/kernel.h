@@ -44,6 +44,33 @@ struct sk_buff___shunt {
 	__u16 network_header;
 	unsigned char *head;
 	unsigned char *data;
+	unsigned int end; /* an offset, on 64-bit kernels */
+	unsigned long _nfct;
 } RELOCATED;
+
+struct skb_shared_info___shunt {
+	__u16 gso_size;
+} RELOCATED;
+
+/* The L4 payload of each segment of an aggregate; 0 for a packet that is none. */
+static __always_inline __u16 segment_bytes(const struct sk_buff___shunt *skb)
+{
+	const struct skb_shared_info___shunt *shared = (const void *)(skb->head + skb->end);
+	__u16 gso = 0;
+
+	bpf_probe_read_kernel(&gso, sizeof(gso), &shared->gso_size);
+	return gso;
+}
+
+/* How far `at` is behind `data`. Verifiers allow only 64-bit arithmetic on these pointers: keep clang from others. */
+static __always_inline __u64 distance(const void *at, const void *data)
+{
+	__u64 bytes = (__u64)at;
+
+	barrier_var(bytes);
+	bytes -= (__u64)data;
+	barrier_var(bytes);
+	return bytes;
+}
 
 #endif

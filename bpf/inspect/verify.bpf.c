@@ -14,11 +14,6 @@ struct sk_buff___verify {
 	__be16 vlan_proto;
 	__u16 vlan_tci;
 	unsigned long _nfct;
-	unsigned int end; /* an offset, on 64-bit kernels */
-} RELOCATED;
-
-struct skb_shared_info___verify {
-	__u16 gso_size;
 } RELOCATED;
 
 enum { VERIFY_CHECKSUM_PARTIAL = 3 };
@@ -87,17 +82,6 @@ static __always_inline void note_sent(long error)
 		__sync_fetch_and_add(lost, 1);
 }
 
-/* How far `at` is behind `data`. Verifiers allow only 64-bit arithmetic on these pointers: keep clang from others. */
-static __always_inline __u64 distance(const void *at, const void *data)
-{
-	__u64 bytes = (__u64)at;
-
-	barrier_var(bytes);
-	bytes -= (__u64)data;
-	barrier_var(bytes);
-	return bytes;
-}
-
 /* Where to write, and how many bytes of the frame. */
 static __always_inline __u64 verify_flags(__u32 captured)
 {
@@ -109,16 +93,12 @@ static __always_inline void send_skb(void *skb_ctx, struct verify_record *r)
 {
 	const struct sk_buff___shunt *skb = skb_ctx;
 	const struct sk_buff___verify *more = skb_ctx;
-	const struct skb_shared_info___verify *shared;
 	const unsigned char *head = skb->head;
-	__u16 gso = 0;
 
 	r->bytes = skb->len;
 	if (BPF_CORE_READ_BITFIELD_PROBED(more, ip_summed) == VERIFY_CHECKSUM_PARTIAL)
 		r->sum_from = distance(head + more->csum_start, skb->data);
-	shared = (const void *)(head + more->end);
-	bpf_probe_read_kernel(&gso, sizeof(gso), &shared->gso_size);
-	r->segment_bytes = gso;
+	r->segment_bytes = segment_bytes(skb);
 	r->tag_tpid_be = more->vlan_proto;
 	r->tag_tci = more->vlan_tci;
 	r->captured = r->bytes < VERIFY_FRAME_MAX ? r->bytes : VERIFY_FRAME_MAX;

@@ -7,6 +7,7 @@ pub mod check;
 pub mod doctor;
 pub mod link;
 mod probes;
+pub mod quality;
 pub mod reg;
 pub mod trace;
 pub mod verify;

@@ -1,4 +1,4 @@
-//! Loads the BPF programs of `bpf/inspect`, for `shunt trace` and `shunt verify`.
+//! Loads the BPF programs of `bpf/inspect`, for `shunt trace`, `shunt verify` and `shunt quality`.
 
 use libbpf_rs::{ErrorKind, MapCore, MapHandle, Object, ObjectBuilder, OpenObject};
 use shunt_bpf::verifier;

@@ -9,6 +9,7 @@ mod conntrack_events;
 mod crossing;
 mod echo;
 mod kernel_objects;
+mod line;
 mod memory;
 mod requirement;
 pub mod rulesets;
@@ -27,6 +28,7 @@ pub use conntrack_events::ConntrackEvents;
 pub use crossing::{Crossing, Handshake};
 pub use echo::{TcpEcho, UdpEcho, tcp_exchange, udp_exchange};
 pub use kernel_objects::KernelObjects;
+pub use line::{Line, LinePlan};
 pub use memory::MemoryLimit;
 pub use requirement::{
     engines, is_guest, kernel_is_at_least, require_bonds, require_ipsec, require_qdiscs, require_root,

@@ -25,6 +25,7 @@ mod off;
 mod option_keys;
 mod probe;
 mod qos;
+mod quality;
 mod reg;
 mod report;
 mod status;
@@ -120,6 +121,7 @@ commands! {
     Off(off::OffArgs),
     On(off::OnArgs),
     Verify(verify::VerifyArgs),
+    Quality(quality::QualityArgs),
     Flush(flush::FlushArgs),
     Flow(flow::FlowArgs),
     Qos(qos::QosArgs),

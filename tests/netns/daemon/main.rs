@@ -27,6 +27,7 @@ mod openapi;
 mod ports;
 mod previews;
 mod programs;
+mod quality_command;
 mod readers;
 mod refusals;
 mod restarts;

@@ -119,3 +119,8 @@ fn how_it_compares() {
 fn who_uses_the_line() {
     follow("usage.md", ROUTER, &text("usage.md"));
 }
+
+#[test]
+fn is_it_my_router_or_my_provider() {
+    follow("quality.md", ROUTER, &text("quality.md"));
+}

@@ -19,6 +19,7 @@ mod nat;
 mod ndr;
 mod next_hops;
 mod pcap;
+mod quality;
 mod receiver;
 mod sizes;
 mod streams;

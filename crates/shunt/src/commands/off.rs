@@ -4,6 +4,7 @@ pub(crate) mod view;
 
 use super::arguments::{ConnectionArgs, duration};
 use crate::{
+    client::control::Client,
     command::{Command, Context},
     failure::usage,
     output::Show,
@@ -11,11 +12,30 @@ use crate::{
 };
 use clap::Args;
 use hyper::Method;
-use shunt_api::{Count, Failure, OffRemoval, OffRequest, OffRule, Selection};
+use shunt_api::{Count, Failure, FailureCode, OffRemoval, OffRequest, OffRule, Selection};
 use std::time::Duration;
 use view::OffRules;
 
 const PATH: &str = "/v1/off";
+
+/// Turns the fast path off for these connections, until [`turn_on`] or until this time is over.
+pub(super) async fn turn_off(client: &Client, which: Selection, time: Duration) -> anyhow::Result<()> {
+    let rule = OffRequest { which, for_s: Some(time.as_secs() + 1) };
+    client.send(Method::POST, PATH, &rule).await.map(|_: Count| ())
+}
+
+/// Turns the fast path on again after [`turn_off`], whose time may be over.
+pub(super) async fn turn_on(client: &Client, which: Selection) -> anyhow::Result<()> {
+    let removed: anyhow::Result<Count> =
+        client.send(Method::DELETE, PATH, &OffRemoval { which: Some(which) }).await;
+    let has_ended = |error: &anyhow::Error| {
+        error.downcast_ref().is_some_and(|failure: &Failure| failure.code == FailureCode::NoConnection)
+    };
+    match removed {
+        Err(error) if has_ended(&error) => Ok(()),
+        removed => removed.map(drop),
+    }
+}
 
 /// Turn the fast path off for a host, a port or a connection, at once; without arguments, show for which it is off.
 ///

@@ -5,6 +5,7 @@ mod view;
 use super::{
     arguments::{ConnectionArgs, duration_or_seconds},
     measure::measure_and_show,
+    off::{turn_off, turn_on},
 };
 use crate::{
     client::control::Client,
@@ -14,17 +15,14 @@ use crate::{
     render::units,
 };
 use clap::Args;
-use hyper::Method;
 use nix::unistd::geteuid;
 use shunt_api::{
-    Connection, Count, Direction, Engine, Failure, FailureCode, FlowState, Instance, OffRemoval, OffRequest,
-    Selection,
+    Connection, Direction, Engine, Failure, FailureCode, FlowState, Instance, Selection,
 };
 use shunt_inspect::verify::{self, Flow, Request, VerifyError, Way};
 use std::time::Duration;
 
 const STARTED: &str = "shunt: verifying; Ctrl-C ends it and shows what was seen\n";
-const OFF: &str = "/v1/off";
 /// How long rates are measured to find the busiest connections, in milliseconds.
 const RATE_OVER_MS: u64 = 500;
 /// A connection with a rule of its own takes one of the 32 rules of `shunt off`.
@@ -185,20 +183,9 @@ impl Paths {
 
 /// Adds the rule of a connection, which ends by itself after this time, or removes it.
 async fn move_one(client: &Client, which: Selection, way: Way, time: Duration) -> anyhow::Result<()> {
-    let moved: anyhow::Result<Count> = match way {
-        Way::Slow => {
-            let rule = OffRequest { which, for_s: Some(time.as_secs() + 1) };
-            client.send(Method::POST, OFF, &rule).await
-        }
-        Way::Fast => client.send(Method::DELETE, OFF, &OffRemoval { which: Some(which) }).await,
-    };
-    let has_ended = |error: &anyhow::Error| {
-        error.downcast_ref().is_some_and(|failure: &Failure| failure.code == FailureCode::NoConnection)
-    };
-    match moved {
-        // The time of the rule is over, or it was never added.
-        Err(error) if way == Way::Fast && has_ended(&error) => Ok(()),
-        moved => moved.map(drop),
+    match way {
+        Way::Slow => turn_off(client, which, time).await,
+        Way::Fast => turn_on(client, which).await,
     }
 }
 

@@ -1,0 +1,317 @@
+//! What `shunt quality` reports: figures of both sides and of the router, by host, and a verdict. Pure.
+
+use super::{
+    Side, abi,
+    programs::Counted,
+    times::{Histogram, Times},
+};
+use serde::{Deserialize, Serialize};
+use shunt_lab::statistics::share_interval;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+/// A side that loses more than this share of segments is at fault. Less is what TCP itself makes a full line lose.
+const LOSS: f64 = 0.01;
+/// Something is at fault if more than this share of packets waits there for 50 ms or longer (`QUALITY_WAITS`).
+const WAITING: f64 = 0.05;
+/// From this share of unread packets on, there is no answer.
+const UNREAD: f64 = 0.01;
+
+/// What was counted, by host; without an address, of the hosts for which there was no room.
+pub(super) type Tallies = Vec<((Option<IpAddr>, Side), abi::QualityTally)>;
+
+/// What an observation knows besides hosts.
+pub(super) struct Course {
+    pub(super) seconds: f64,
+    pub(super) counted: Counted,
+    /// The addresses of the router.
+    pub(super) own: BTreeSet<IpAddr>,
+}
+
+/// Packets that engines forwarded past the observer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unseen {
+    /// Packets that the engines xdp and external forwarded.
+    pub packets: u64,
+    /// Packets that arrived through all ports in the same time.
+    pub of: u64,
+}
+
+/// The answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Something loses packets or lets them wait: see the findings.
+    Fault,
+    /// Neither side and not the router, where there was enough traffic to tell.
+    Sound,
+    /// The traffic does not carry an answer.
+    CannotTell,
+}
+
+/// A part of the path of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// Beyond the ports of the LAN side.
+    LanSide,
+    /// Between the ports.
+    Router,
+    /// Beyond the ports of the WAN side.
+    WanSide,
+}
+
+/// What is wrong with a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Symptom {
+    /// Segments that are sent to the router are lost before it.
+    LosesTowardsRouter,
+    /// Segments that left the router are lost behind it.
+    LosesFromRouter,
+    /// Packets wait there for 50 ms or longer; on a side, longer than the shortest round trip of their connection.
+    Waits,
+}
+
+/// What is wrong, or what is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Where.
+    pub part: Part,
+    /// What.
+    pub symptom: Symptom,
+    /// The share of packets; absent if there were none.
+    pub share: Option<Share>,
+}
+
+/// A share, from 0 to 1, with its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// The share.
+    pub value: f64,
+    /// The lower bound.
+    pub low: f64,
+    /// The upper bound.
+    pub high: f64,
+}
+
+impl Share {
+    /// The share of hits; up to `most` of the trials may be hits. `None` without trials.
+    fn new(hits: u64, most: u64, trials: u64) -> Option<Self> {
+        let (low, high) = (share_interval(hits, trials)?.low, share_interval(most, trials)?.high);
+        Some(Self { value: hits as f64 / trials as f64, low, high })
+    }
+}
+
+/// Figures of both sides and of the router, and the verdict.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The answer.
+    pub verdict: Verdict,
+    /// What is at fault.
+    pub findings: Vec<Finding>,
+    /// What the traffic was too little to tell.
+    pub unknown: Vec<Finding>,
+    /// Packets that were forwarded unseen; absent if there were none. With them, there are no figures.
+    pub unseen: Option<Unseen>,
+    /// Packets of TCP whose headers could not be read.
+    pub unread: u64,
+    /// Duration in seconds.
+    pub seconds: f64,
+    /// Figures by side, all hosts together.
+    pub sides: BTreeMap<Side, SideReport>,
+    /// Time inside the router, of packets that leave by this side; sides without any are left out.
+    pub router: BTreeMap<Side, Times>,
+    /// Figures by host, those with most segments first.
+    pub hosts: Vec<HostReport>,
+}
+
+/// Figures of what lies beyond the ports of a side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SideReport {
+    /// Round trips from the router to the other end and back; absent without any.
+    pub round_trip: Option<Times>,
+    /// Whether these may include the time for which a receiver holds back acknowledgements.
+    pub may_be_delayed: bool,
+    /// By how much round trips exceed the shortest one of their connection; absent without any.
+    pub waiting: Option<Times>,
+    /// The share of these that is 50 ms or longer.
+    pub waiting_share: Option<Share>,
+    /// Losses on the way to the router.
+    pub towards_router: Loss,
+    /// Losses on the way from the router.
+    pub from_router: Loss,
+}
+
+/// Segments of TCP with data, and how many of them were lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Segments that were sent.
+    pub segments: u64,
+    /// Those that were lost.
+    pub lost: u64,
+    /// Those that were missing for a moment only: reordered.
+    pub reordered: u64,
+    /// Those that were sent again, of which it is unknown where they were lost.
+    pub unclear: u64,
+    /// The share of lost segments; absent without segments.
+    pub share: Option<Share>,
+}
+
+/// Figures of a host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostReport {
+    /// Its address; absent for all those that the observer had no room for.
+    pub host: Option<IpAddr>,
+    /// Its name.
+    pub name: Option<String>,
+    /// Whether the address is the router's. Connections behind NAT whose host is not known yet count as the router's.
+    pub is_router: bool,
+    /// Figures by side.
+    pub sides: BTreeMap<Side, SideReport>,
+}
+
+/// What was counted of one host or of several.
+#[derive(Debug, Clone, Default)]
+struct Sum {
+    prompt: Histogram,
+    delayed: Histogram,
+    excess: Histogram,
+    towards: Loss,
+    from: Loss,
+    repeated: u64,
+    duplicate: u64,
+}
+
+impl Sum {
+    fn add(&mut self, tally: &abi::QualityTally) {
+        self.prompt.add(&tally.prompt);
+        self.delayed.add(&tally.delayed);
+        self.excess.add(&tally.excess);
+        // What was lost did not arrive, and was sent.
+        self.towards.segments += tally.in_segments + tally.in_lost;
+        self.towards.lost += tally.in_lost;
+        self.towards.reordered += tally.in_reordered;
+        self.towards.unclear += tally.in_unclear;
+        self.from.segments += tally.out_segments;
+        self.from.unclear += tally.out_unclear;
+        self.repeated += tally.out_repeated;
+        self.duplicate += tally.out_duplicate;
+    }
+
+    fn segments(&self) -> u64 {
+        self.towards.segments + self.from.segments
+    }
+
+    fn report(&self) -> SideReport {
+        let prompt = self.prompt.times().filter(|times| times.p50.is_some());
+        let may_be_delayed = prompt.is_none() && self.delayed.total() > 0;
+        let round_trip = if may_be_delayed { self.delayed.times() } else { self.prompt.times() };
+        let from = Loss { lost: self.repeated.saturating_sub(self.duplicate), ..self.from };
+        SideReport {
+            round_trip,
+            may_be_delayed,
+            waiting: self.excess.times(),
+            waiting_share: waiting(&self.excess),
+            towards_router: with_share(self.towards),
+            from_router: with_share(from),
+        }
+    }
+}
+
+/// The share of these times that is too long.
+fn waiting(times: &Histogram) -> Option<Share> {
+    let long = times.from_units(abi::QUALITY_WAITS);
+    Share::new(long, long, times.total())
+}
+
+/// With the share of lost segments. Those that are unclear may be lost or not.
+fn with_share(loss: Loss) -> Loss {
+    let Loss { segments, lost, unclear, .. } = loss;
+    // A segment may be lost more than once.
+    let share = Share::new(lost.min(segments), (lost + unclear).min(segments), segments);
+    Loss { share, ..loss }
+}
+
+/// Makes the report.
+pub(super) fn report(
+    tallies: &Tallies,
+    course: &Course,
+    unseen: Option<Unseen>,
+    wanted: impl Fn(Option<IpAddr>) -> bool,
+    name: impl Fn(IpAddr) -> Option<String>,
+) -> Report {
+    let mut report = Report {
+        verdict: Verdict::CannotTell,
+        findings: Vec::new(),
+        unknown: Vec::new(),
+        unseen: unseen.filter(|unseen| unseen.packets > 0),
+        unread: course.counted.unseen.unread,
+        seconds: course.seconds,
+        sides: BTreeMap::new(),
+        router: BTreeMap::new(),
+        hosts: Vec::new(),
+    };
+    if report.unseen.is_some() {
+        return report;
+    }
+    let mut sides: BTreeMap<Side, Sum> = Side::ALL.into_iter().map(|side| (side, Sum::default())).collect();
+    let mut hosts: BTreeMap<Option<IpAddr>, BTreeMap<Side, Sum>> = BTreeMap::new();
+    for ((host, side), tally) in tallies.iter().filter(|((host, _), _)| wanted(*host)) {
+        sides.entry(*side).or_default().add(tally);
+        hosts.entry(*host).or_default().entry(*side).or_default().add(tally);
+    }
+    let is_seen = |sum: &Sum| sum.segments() + sum.prompt.total() + sum.delayed.total() > 0;
+    hosts.retain(|_, sides| sides.values().any(is_seen));
+    let mut hosts: Vec<_> = hosts.into_iter().collect();
+    hosts.sort_by_key(|(_, sides)| Reverse(sides.values().map(Sum::segments).sum::<u64>()));
+    let host_report = |(host, sides): (Option<IpAddr>, BTreeMap<Side, Sum>)| HostReport {
+        host,
+        name: host.and_then(&name),
+        is_router: host.is_some_and(|host| course.own.contains(&host)),
+        sides: sides.iter().map(|(side, sum)| (*side, sum.report())).collect(),
+    };
+    report.hosts = hosts.into_iter().map(host_report).collect();
+    let transit = &course.counted.transit;
+    report.router = transit.iter().filter_map(|(side, times)| Some((*side, times.times()?))).collect();
+    let segments: u64 = sides.values().map(Sum::segments).sum();
+    report.sides = sides.iter().map(|(side, sum)| (*side, sum.report())).collect();
+    let is_read = report.unread as f64 <= UNREAD * (segments + report.unread) as f64;
+    judge(&mut report, transit, is_read);
+    report
+}
+
+/// Every question about every part, with its answer if the traffic carries one.
+fn judge(report: &mut Report, transit: &BTreeMap<Side, Histogram>, is_read: bool) {
+    let mut is_sound: BTreeMap<Part, bool> = BTreeMap::new();
+    let mut ask = |part: Part, symptom: Symptom, share: Option<Share>, most: f64| {
+        let sound = is_sound.entry(part).or_default();
+        let finding = Finding { part, symptom, share };
+        match share {
+            Some(bounds) if bounds.low > most => report.findings.push(finding),
+            Some(bounds) if bounds.high < most => *sound = true,
+            _ => report.unknown.push(finding),
+        }
+    };
+    for (side, part) in [(Side::Lan, Part::LanSide), (Side::Wan, Part::WanSide)] {
+        let Some(figures) = report.sides.get(&side) else { continue };
+        ask(part, Symptom::LosesTowardsRouter, figures.towards_router.share, LOSS);
+        ask(part, Symptom::LosesFromRouter, figures.from_router.share, LOSS);
+        ask(part, Symptom::Waits, figures.waiting_share, WAITING);
+    }
+    let inside = transit.values().fold(Histogram::default(), Histogram::plus);
+    ask(Part::Router, Symptom::Waits, waiting(&inside), WAITING);
+    let all_sound = is_sound.values().all(|sound| *sound);
+    report.verdict = match (is_read, report.findings.is_empty()) {
+        (false, _) => Verdict::CannotTell,
+        (true, false) => Verdict::Fault,
+        (true, true) if all_sound => Verdict::Sound,
+        (true, true) => Verdict::CannotTell,
+    };
+}
+
+#[cfg(test)]
+mod tests;

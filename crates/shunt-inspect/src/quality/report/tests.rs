@@ -1,0 +1,131 @@
+use super::*;
+
+const HOST: &str = "192.168.1.2";
+
+/// A host with so many round trips without waiting and segments without loss, in both directions.
+fn sound(count: u32) -> abi::QualityTally {
+    let mut tally = abi::QualityTally::default();
+    tally.prompt.count[100] = count;
+    tally.excess.count[0] = count;
+    (tally.in_segments, tally.out_segments) = (count.into(), count.into());
+    tally
+}
+
+fn made(lan: abi::QualityTally, wan: abi::QualityTally, change: impl FnOnce(&mut Course)) -> Report {
+    let host = Some(HOST.parse().unwrap());
+    let mut router = abi::QualityTimes::default();
+    router.count[20] = 1000;
+    let counted = Counted {
+        transit: [(Side::Wan, Histogram::from(&router))].into(),
+        unseen: abi::QualityUnseen::default(),
+    };
+    let mut course = Course { seconds: 30.0, counted, own: BTreeSet::new() };
+    change(&mut course);
+    let tallies = vec![((host, Side::Lan), lan), ((host, Side::Wan), wan)];
+    report(&tallies, &course, None, |_| true, |_| None)
+}
+
+fn found(report: &Report) -> Vec<(Part, Symptom)> {
+    report.findings.iter().map(|finding| (finding.part, finding.symptom)).collect()
+}
+
+#[test]
+fn enough_traffic_without_fault_is_sound() {
+    let report = made(sound(1000), sound(1000), |_| ());
+    assert_eq!((report.verdict, found(&report), report.unknown.len()), (Verdict::Sound, vec![], 0));
+    let wan = &report.sides[&Side::Wan];
+    assert!(!wan.may_be_delayed && wan.round_trip.is_some_and(|times| times.p95.is_some()), "{wan:?}");
+}
+
+#[test]
+fn little_traffic_tells_nothing() {
+    let report = made(sound(20), sound(20), |_| ());
+    assert_eq!((report.verdict, report.unknown.len()), (Verdict::CannotTell, 6), "{report:#?}");
+    // 20 losses of 20 tell enough.
+    let lossy = abi::QualityTally { out_repeated: 20, ..sound(20) };
+    let report = made(sound(20), lossy, |_| ());
+    assert_eq!(report.verdict, Verdict::Fault);
+    assert_eq!(found(&report), [(Part::WanSide, Symptom::LosesFromRouter)]);
+}
+
+#[test]
+fn each_part_is_blamed_for_its_own_fault() {
+    let lossy = abi::QualityTally { in_lost: 50, ..sound(1000) };
+    let report = made(lossy, sound(1000), |_| ());
+    assert_eq!(found(&report), [(Part::LanSide, Symptom::LosesTowardsRouter)]);
+    // What was lost was sent, too.
+    assert_eq!(report.sides[&Side::Lan].towards_router.segments, 1050);
+    let mut waits = sound(1000);
+    waits.excess.count[300] = 200;
+    assert_eq!(found(&made(sound(1000), waits, |_| ())), [(Part::WanSide, Symptom::Waits)]);
+    let report = made(sound(1000), sound(1000), |course| {
+        let mut router = abi::QualityTimes::default();
+        router.count[300] = 100;
+        course.counted.transit = [(Side::Wan, Histogram::from(&router))].into();
+    });
+    assert_eq!(found(&report), [(Part::Router, Symptom::Waits)]);
+}
+
+#[test]
+fn what_the_receiver_had_already_was_not_lost() {
+    let spurious = abi::QualityTally { out_repeated: 80, out_duplicate: 80, ..sound(1000) };
+    assert_eq!(made(sound(1000), spurious, |_| ()).verdict, Verdict::Sound);
+}
+
+#[test]
+fn unclear_losses_widen_the_interval_and_blame_nobody() {
+    let unclear = abi::QualityTally { in_unclear: 100, ..sound(1000) };
+    let report = made(unclear, sound(1000), |_| ());
+    assert_eq!(found(&report), []);
+    let share = report.sides[&Side::Lan].towards_router.share.unwrap();
+    assert!(share.low == 0.0 && share.value == 0.0 && share.high > 0.1, "{share:?}");
+    assert_eq!(report.unknown.len(), 1);
+}
+
+#[test]
+fn with_unseen_or_unread_packets_there_is_no_answer() {
+    let lossy = abi::QualityTally { in_lost: 50, ..sound(1000) };
+    let report = made(lossy, sound(1000), |course| course.counted.unseen.unread = 500);
+    assert_eq!(report.verdict, Verdict::CannotTell);
+    let course = Course { seconds: 1.0, counted: Counted::default(), own: BTreeSet::new() };
+    let tallies = vec![((None, Side::Lan), lossy)];
+    let with = |packets| report_of(&tallies, &course, packets);
+    assert_eq!((with(1).verdict, with(1).sides.len(), with(1).hosts.len()), (Verdict::CannotTell, 0, 0));
+    assert_eq!((with(0).verdict, with(0).unseen), (Verdict::Fault, None));
+}
+
+fn report_of(tallies: &Tallies, course: &Course, packets: u64) -> Report {
+    report(tallies, course, Some(Unseen { packets, of: 100 }), |_| true, |_| None)
+}
+
+#[test]
+fn only_the_hosts_that_are_wanted_count() {
+    let host = |text: &str| Some(text.parse().unwrap());
+    let tallies = vec![
+        ((host(HOST), Side::Lan), sound(1000)),
+        ((host("192.168.1.3"), Side::Lan), abi::QualityTally { in_lost: 500, ..sound(10) }),
+        ((host("192.168.1.1"), Side::Lan), sound(10)),
+        ((None, Side::Lan), sound(5)),
+    ];
+    let own = ["192.168.1.1".parse().unwrap()].into();
+    let course = Course { seconds: 1.0, counted: Counted::default(), own };
+    let all = report(&tallies, &course, None, |_| true, |_| None);
+    let shown: Vec<_> = all.hosts.iter().map(|one| (one.host, one.is_router)).collect();
+    let expected = [(HOST, false), ("192.168.1.3", false), ("192.168.1.1", true)];
+    assert_eq!(shown[..3], expected.map(|(text, is_router)| (host(text), is_router)));
+    assert_eq!(shown[3], (None, false));
+    assert_eq!(found(&all), [(Part::LanSide, Symptom::LosesTowardsRouter)]);
+    let one = report(&tallies, &course, None, |one| one == host(HOST), |_| Some("laptop".to_owned()));
+    assert_eq!((one.hosts.len(), one.hosts[0].name.as_deref()), (1, Some("laptop")));
+    assert_eq!(found(&one), []);
+}
+
+#[test]
+fn round_trips_of_small_packets_only_are_marked() {
+    let mut thin = sound(1000);
+    thin.prompt = abi::QualityTimes::default();
+    thin.delayed.count[200] = 50;
+    let report = made(thin, sound(1000), |_| ());
+    let lan = &report.sides[&Side::Lan];
+    assert!(lan.may_be_delayed && lan.round_trip.is_some_and(|times| times.samples == 50), "{lan:?}");
+}

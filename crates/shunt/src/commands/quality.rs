@@ -1,0 +1,164 @@
+//! `shunt quality`: whether the LAN side, the router or the WAN side loses packets or lets them wait.
+
+mod view;
+
+use super::{
+    arguments::{duration_or_seconds, port_name},
+    hosts::names_of_this_machine,
+    measure::measure_and_show,
+    off::{turn_off, turn_on},
+};
+use crate::{
+    client::{candidates, control::Client},
+    command::{Command, Context},
+    failure::usage,
+    output::{Show, write_stderr},
+};
+use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
+use nix::unistd::geteuid;
+use shunt_api::{Failure, FailureCode, HostNames, Instance, PortStatus, Proto, Selection, Status};
+use shunt_inspect::quality::{self, QualityError, Request, Side, Unseen};
+use std::{collections::BTreeMap, net::IpAddr, sync::atomic::AtomicBool, time::Duration};
+use view::Shown;
+
+const STARTED: &str = "shunt: observing; Ctrl-C ends it and shows what was seen\n";
+const STATUS: &str = "/v1/status";
+const SHORTEST: Duration = Duration::from_secs(1);
+/// The fast path is off for longer than the observation, which starts later.
+const MARGIN: Duration = Duration::from_secs(10);
+
+/// Find out who is to blame for a slow connection: the LAN side, the router, or the WAN side with the provider.
+///
+/// Observes TCP as it enters and leaves the ports, and measures round trips and losses beyond the ports of each side,
+/// by host, and the time that packets spend inside the router. It sends nothing. UDP and QUIC have no acknowledgements
+/// that a router can read. Packets that the engines xdp and external forward cannot be observed; with --off, there are
+/// none. Exit code 0: nothing is wrong where there was enough traffic to tell; 30: something is, and what; 2: cannot
+/// tell, and what would.
+#[derive(Debug, Args)]
+pub(crate) struct QualityArgs {
+    /// How long to observe.
+    #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = duration_or_seconds)]
+    time: Duration,
+    /// Only the traffic of this host, by name or address. The time inside the router is that of all packets.
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+    /// A port of the WAN side; may be given more than once. Without it, the ports that default routes lead to.
+    #[arg(long, value_name = "PORT", value_parser = port_name, add = ArgValueCandidates::new(candidates::devices))]
+    wan: Vec<String>,
+    /// Take TCP off the fast path meanwhile, as by `shunt off`, so that no packet passes unseen. It costs CPU time. The
+    /// daemon ends it by itself if this command dies.
+    #[arg(long)]
+    off: bool,
+    /// Show at most this many hosts, those with most traffic.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    limit: usize,
+}
+
+impl Command for QualityArgs {
+    type Plan = Self;
+    const EXAMPLES: &str = "
+        [shunt quality]
+        shunt quality # who is to blame, from the traffic of half a minute
+        shunt quality --host laptop --for 2m # the traffic of one host, for longer
+        shunt quality --off # the same, where the engine xdp or external forwards
+        shunt quality --wan wan0 --wan lte0 # name the ports of the WAN side
+    ";
+    const USES_INSTANCE: bool = true;
+
+    fn resolve(self, _: &Context) -> anyhow::Result<Self> {
+        if self.time < SHORTEST {
+            return Err(usage("--for: at least 1s").into());
+        }
+        Ok(self)
+    }
+
+    async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        if !geteuid().is_root() {
+            let why = "shunt quality needs root: it loads programs into the kernel";
+            return Err(Failure::new(FailureCode::NotRoot, why).into());
+        }
+        let now: Status = context.client.get(STATUS).await?;
+        let request = Request { ports: sides(&now.ports, &plan.wan)?, time: plan.time };
+        let tcp = Selection { proto: Some(Proto::Tcp), ..Selection::default() };
+        // A rule of the user's stays.
+        let off = (plan.off && !now.off.iter().any(|rule| rule.which == tcp)).then_some(tcp);
+        if let Some(which) = &off {
+            turn_off(&context.client, which.clone(), plan.time + MARGIN).await?;
+        }
+        let instance = context.instance.clone();
+        let shown = measure_and_show(show, move |stop| plan.observe(&request, &instance, stop)).await;
+        match off {
+            Some(which) => shown.and(turn_on(&context.client, which).await),
+            None => shown,
+        }
+    }
+}
+
+impl QualityArgs {
+    /// Observes, and counts what other engines forward meanwhile.
+    fn observe(&self, request: &Request, instance: &Instance, stop: &AtomicBool) -> anyhow::Result<Shown> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let status = || runtime.block_on(Client::new(instance).get::<Status>(STATUS));
+        let before = status()?;
+        let observed = quality::observe(request, stop, || write_stderr(STARTED)).map_err(failure)?;
+        let unseen = unseen(&before.ports, &status()?.ports);
+        let names = names_of_this_machine();
+        let report = observed.report(
+            Some(unseen),
+            |host| is_wanted(host, self.host.as_deref(), &names),
+            |host| names.name(host).map(str::to_owned),
+        );
+        Ok(Shown { report, limit: self.limit })
+    }
+}
+
+/// The side of each port. Without names, the WAN side has the ports that default routes lead to.
+fn sides(ports: &[PortStatus], wan: &[String]) -> Result<BTreeMap<String, Side>, Failure> {
+    if let Some(unknown) = wan.iter().find(|name| !ports.iter().any(|port| port.name == **name)) {
+        let all: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+        let why = format!("--wan: {unknown} is no port of this instance; its ports are {}", all.join(", "));
+        return Err(usage(why));
+    }
+    let found = quality::default_route_devices();
+    let is_wan = |name: &String| if wan.is_empty() { found.contains(name) } else { wan.contains(name) };
+    let side = |name: &String| if is_wan(name) { Side::Wan } else { Side::Lan };
+    let sides: BTreeMap<String, Side> = ports.iter().map(|port| (port.name.clone(), side(&port.name))).collect();
+    match Side::ALL.into_iter().find(|side| !sides.values().any(|one| one == side)) {
+        Some(Side::Wan) => Err(usage("no default route leads to a port; name the port of the WAN side: --wan PORT")),
+        Some(Side::Lan) => Err(usage("all ports are on the WAN side; name its ports: --wan PORT")),
+        None => Ok(sides),
+    }
+}
+
+/// Packets that other engines forwarded meanwhile.
+fn unseen(before: &[PortStatus], after: &[PortStatus]) -> Unseen {
+    let mut unseen = Unseen { packets: 0, of: 0 };
+    for port in after {
+        let earlier = before.iter().find(|one| one.ifindex == port.ifindex);
+        let earlier = earlier.map(|one| one.packets).unwrap_or_default();
+        let (now, then) = (port.packets.xdp + port.packets.external, earlier.xdp + earlier.external);
+        unseen.packets += now.saturating_sub(then);
+        unseen.of += port.packets.all().saturating_sub(earlier.all());
+    }
+    unseen
+}
+
+/// Whether a host, which may be one of those without an address, is asked for.
+fn is_wanted(host: Option<IpAddr>, wanted: Option<&str>, names: &HostNames) -> bool {
+    let Some(wanted) = wanted else { return true };
+    let Some(host) = host else { return false };
+    wanted.parse() == Ok(host) || names.name(host).is_some_and(|name| name.eq_ignore_ascii_case(wanted))
+}
+
+fn failure(error: QualityError) -> Failure {
+    let code = match &error {
+        QualityError::NotAllowed(_) => FailureCode::NotRoot,
+        QualityError::Programs(_) => FailureCode::KernelTooOld,
+        _ => FailureCode::Internal,
+    };
+    Failure::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! The text of `shunt quality`: the verdict, then the sides, then the hosts.
+
+use crate::render::{Answer, Format, columns::align, json, style, units};
+use shunt_api::{Failure, FailureCode};
+use shunt_inspect::quality::{
+    Finding, HostReport, Loss, Part, Quantile, Report, Share, Side, SideReport, Symptom, Times, Unseen, Verdict,
+};
+use std::fmt::Write;
+
+/// With fewer segments, a share in the table of hosts would say nothing.
+const SEGMENTS_WANTED: u64 = 100;
+
+/// A report, and how many hosts its text has.
+#[derive(Debug)]
+pub(super) struct Shown {
+    pub(super) report: Report,
+    pub(super) limit: usize,
+}
+
+impl Answer for Shown {
+    fn text(&self, _: Format) -> String {
+        let report = &self.report;
+        let mut text = verdict(report);
+        if report.sides.values().any(|side| segments(side) > 0 || side.round_trip.is_some()) {
+            let _ = write!(text, "\n{}", table(report));
+            let _ = write!(text, "\n{}", hosts(report, self.limit));
+        }
+        let notes = notes(report, self.limit);
+        if !notes.is_empty() {
+            let _ = write!(text, "\n{}\n", notes.join("\n"));
+        }
+        text
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(&self.report)
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        match self.report.verdict {
+            Verdict::Sound => None,
+            Verdict::Fault => Some(Failure::new(FailureCode::CheckFailed, faults(&self.report))),
+            Verdict::CannotTell => {
+                Some(Failure::new(FailureCode::Usage, format!("cannot tell: {}", why(&self.report))))
+            }
+        }
+    }
+}
+
+fn verdict(report: &Report) -> String {
+    let seen: u64 = report.sides.values().map(segments).sum();
+    let observed = format!(
+        "{} of {} in {:.0} s",
+        units::count(seen, "TCP segment"),
+        units::count(report.hosts.len() as u64, "host"),
+        report.seconds
+    );
+    match report.verdict {
+        Verdict::Fault => format!("{}\n{observed}\n", style::warning(faults(report))),
+        Verdict::Sound => {
+            format!("nothing wrong on either side and in the router, where there was enough traffic\n{observed}\n")
+        }
+        Verdict::CannotTell => format!("cannot tell: {}\n{observed}\n", why(report)),
+    }
+}
+
+/// `WAN side: loses 2.1 % of segments towards the router (95 %: 1.7 to 2.5 %); ...`.
+fn faults(report: &Report) -> String {
+    let all = report.findings.iter().map(|finding| {
+        let share = finding.share.map_or_else(|| "some".to_owned(), |share| percent(share.value));
+        let bounds = finding.share.map_or_else(String::new, |share| format!(" ({})", bounds(share)));
+        let what = match (finding.symptom, finding.part) {
+            (Symptom::LosesTowardsRouter, _) => format!("loses {share} of segments towards the router"),
+            (Symptom::LosesFromRouter, _) => format!("loses {share} of segments from the router"),
+            (Symptom::Waits, Part::Router) => format!("lets {share} of packets wait for 50 ms or longer"),
+            (Symptom::Waits, _) => format!("{share} of round trips wait for 50 ms or longer"),
+        };
+        format!("{}: {what}{bounds}", part(finding.part))
+    });
+    all.collect::<Vec<_>>().join("; ")
+}
+
+/// Why there is no answer, and what would tell.
+fn why(report: &Report) -> String {
+    match report.unseen {
+        Some(Unseen { packets, of }) => format!(
+            "the engines xdp and external forwarded {packets} of {of} packets, which cannot be observed; \
+             with --off, Linux forwards TCP meanwhile"
+        ),
+        None if report.sides.values().map(segments).sum::<u64>() == 0 => {
+            "no TCP data passed the ports; UDP and QUIC do not tell. Start a download, or observe for longer"
+                .to_owned()
+        }
+        None if report.unknown.is_empty() => format!("the headers of {} packets could not be read", report.unread),
+        None => "too little traffic; the list below says what is missing".to_owned(),
+    }
+}
+
+const fn part(part: Part) -> &'static str {
+    match part {
+        Part::LanSide => "LAN side",
+        Part::Router => "router",
+        Part::WanSide => "WAN side",
+    }
+}
+
+const fn segments(side: &SideReport) -> u64 {
+    side.towards_router.segments + side.from_router.segments
+}
+
+fn table(report: &Report) -> String {
+    let column = |value: &dyn Fn(&SideReport) -> String| {
+        Side::ALL.map(|side| report.sides.get(&side).map_or_else(|| "-".to_owned(), value))
+    };
+    let mut rows = vec![["", "LAN side", "WAN side"].map(str::to_owned).to_vec()];
+    let mut row = |name: &str, values: [String; 2]| {
+        rows.push([name.to_owned()].into_iter().chain(values).collect());
+    };
+    row("round trip, shortest", column(&|side| shortest(side.round_trip)));
+    row("round trip, p50", column(&|side| quantile(side.round_trip.and_then(|times| times.p50))));
+    row("round trip, p95", column(&|side| quantile(side.round_trip.and_then(|times| times.p95))));
+    row("of which waiting, p95", column(&|side| quantile(side.waiting.and_then(|times| times.p95))));
+    row("segments to the router", column(&|side| side.towards_router.segments.to_string()));
+    row("lost of these", column(&|side| lost(side.towards_router)));
+    row("segments from the router", column(&|side| side.from_router.segments.to_string()));
+    row("lost of these", column(&|side| lost(side.from_router)));
+    let mut text = align("<>>", &rows);
+    for (side, times) in &report.router {
+        let to = part(if *side == Side::Lan { Part::LanSide } else { Part::WanSide });
+        let _ = writeln!(
+            text,
+            "inside the router, to the {to}: p50 {}, p95 {}",
+            quantile(times.p50),
+            quantile(times.p95)
+        );
+    }
+    text
+}
+
+fn hosts(report: &Report, limit: usize) -> String {
+    let heads = ["host", "LAN p50", "p95", "lost in/out", "WAN p50", "p95", "lost in/out"];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    for host in report.hosts.iter().take(limit) {
+        let mut row = vec![name(host)];
+        for side in Side::ALL {
+            match host.sides.get(&side) {
+                Some(figures) => row.extend([
+                    quantile(figures.round_trip.and_then(|times| times.p50)),
+                    quantile(figures.round_trip.and_then(|times| times.p95)),
+                    format!("{}/{}", short(figures.towards_router), short(figures.from_router)),
+                ]),
+                None => row.extend(["-", "-", "-"].map(str::to_owned)),
+            }
+        }
+        rows.push(row);
+    }
+    align("<>", &rows)
+}
+
+fn name(host: &HostReport) -> String {
+    match (&host.name, host.host) {
+        _ if host.is_router => "this router".to_owned(),
+        (Some(name), _) => name.clone(),
+        (None, Some(address)) => address.to_string(),
+        (None, None) => "others".to_owned(),
+    }
+}
+
+fn shortest(times: Option<Times>) -> String {
+    times.map_or_else(|| "-".to_owned(), |times| ms(times.shortest_ms))
+}
+
+fn quantile(quantile: Option<Quantile>) -> String {
+    quantile.map_or_else(|| "-".to_owned(), |quantile| ms(quantile.ms))
+}
+
+fn ms(ms: f64) -> String {
+    match ms {
+        ms if ms < 1.0 => format!("{ms:.2} ms"),
+        ms if ms < 100.0 => format!("{ms:.1} ms"),
+        ms => format!("{ms:.0} ms"),
+    }
+}
+
+/// A share of segments in percent, with its interval.
+fn lost(loss: Loss) -> String {
+    let share = |share: Share| format!("{} ({})", percent(share.value), bounds(share));
+    loss.share.map_or_else(|| "-".to_owned(), share)
+}
+
+fn short(loss: Loss) -> String {
+    let share = loss.share.filter(|_| loss.segments >= SEGMENTS_WANTED);
+    share.map_or_else(|| "-".to_owned(), |share| percent(share.value))
+}
+
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent < 10.0 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
+}
+
+fn bounds(share: Share) -> String {
+    format!("{:.1} to {:.1}", share.low * 100.0, share.high * 100.0)
+}
+
+fn notes(report: &Report, limit: usize) -> Vec<String> {
+    let mut notes = Vec::new();
+    if report.unseen.is_none() && report.sides.values().map(segments).sum::<u64>() > 0 {
+        notes.extend(report.unknown.iter().map(missing));
+    }
+    for (side, figures) in &report.sides {
+        let side = part(if *side == Side::Lan { Part::LanSide } else { Part::WanSide });
+        if figures.may_be_delayed {
+            notes.push(format!(
+                "round trip of the {side}: of small packets only, which may be acknowledged 40 to 200 ms late; \
+                 the shortest is the best estimate"
+            ));
+        }
+        let reordered = figures.towards_router.reordered;
+        if reordered > 0 {
+            notes.push(format!(
+                "{side}: {} arrived out of order, which is not counted as loss",
+                units::count(reordered, "segment")
+            ));
+        }
+    }
+    let more = report.hosts.len().saturating_sub(limit);
+    if more > 0 {
+        notes.push(format!("{} more; --limit shows them", units::count(more as u64, "host")));
+    }
+    notes
+}
+
+/// What is unknown, and what would tell.
+fn missing(finding: &Finding) -> String {
+    let what = match (finding.symptom, finding.part) {
+        (Symptom::LosesTowardsRouter, _) => "loses segments towards the router",
+        (Symptom::LosesFromRouter, _) => "loses segments from the router",
+        (Symptom::Waits, _) => "lets packets wait",
+    };
+    let remedy = match (finding.symptom, finding.part) {
+        (Symptom::LosesTowardsRouter, Part::LanSide) | (Symptom::LosesFromRouter, Part::WanSide) => "an upload",
+        (Symptom::LosesTowardsRouter | Symptom::LosesFromRouter, _) => "a download",
+        (Symptom::Waits, _) => "longer connections with more data",
+    };
+    let known = finding.share.map_or_else(|| "none seen".to_owned(), |share| format!("{} %", bounds(share)));
+    format!("cannot tell whether the {} {what} ({known}): {remedy} would tell", part(finding.part))
+}

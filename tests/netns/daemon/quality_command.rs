@@ -1,0 +1,167 @@
+//! `shunt quality`: names the side of a bad line through fast connections, says what it cannot tell, and leaves nothing
+//! behind.
+
+use nix::sys::signal::Signal;
+use shunt_api::Status;
+use shunt_inspect::quality::{Report, Side, Verdict};
+use shunt_testkit::{
+    Host, KernelObjects, Line, LinePlan, Shunt, Stop, Topology, require_root, rulesets, wait_for, wait_until,
+};
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{TcpListener, TcpStream},
+    thread,
+    time::Duration,
+};
+
+const TIMEOUT: Duration = Duration::from_millis(200);
+const LONG: Duration = Duration::from_secs(60);
+const PORT: u16 = 5001;
+const CONNECTIONS: usize = 6;
+const DELAY: Duration = Duration::from_millis(10);
+/// One frame in this number is lost.
+const LOST: u64 = 40;
+
+fn goes_on(moved: std::io::Result<usize>) -> bool {
+    moved.map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |bytes| bytes > 0)
+}
+
+/// Runs `work` while the LAN host downloads.
+fn under_downloads<T>(from: &Host, server: &Host, work: impl FnOnce() -> T) -> T {
+    let stop = Stop::default();
+    let listener = server.ns.within(|| TcpListener::bind(server.at(PORT))).unwrap();
+    thread::scope(|scope| {
+        let _end = stop.on_drop();
+        for _ in 0..CONNECTIONS {
+            let mut near = from.ns.within(|| TcpStream::connect(server.at(PORT))).unwrap();
+            let (mut far, _) = listener.accept().unwrap();
+            let stop = &stop;
+            far.set_write_timeout(Some(TIMEOUT)).unwrap();
+            near.set_read_timeout(Some(TIMEOUT)).unwrap();
+            scope.spawn(move || {
+                while !stop.is_set() && goes_on(far.write(&[7; 16_384])) {
+                    thread::sleep(Duration::from_millis(4));
+                }
+            });
+            scope.spawn(move || {
+                let mut block = [0; 65_536];
+                while !stop.is_set() && goes_on(near.read(&mut block)) {}
+            });
+        }
+        work()
+    })
+}
+
+fn router() -> Topology {
+    let lab = Topology::two_hosts_and_a_router();
+    lab.keep_order();
+    lab.offloads(false);
+    lab.router().nft(rulesets::HOME_GATEWAY);
+    lab
+}
+
+/// Waits until the fast path has forwarded packets of all connections.
+#[track_caller]
+fn all_are_fast(shunt: &Shunt) {
+    let fast = wait_for(LONG, || {
+        let flows = shunt.done("flows --json --over 0s --state active");
+        let flows: serde_json::Value = serde_json::from_str(&flows).unwrap();
+        (flows.as_array().unwrap().len() >= CONNECTIONS).then_some(())
+    });
+    assert!(fast.is_some(), "{}{}", shunt.done("flows"), shunt.done("status"));
+}
+
+#[test]
+fn a_bad_line_is_named_by_fast_packets() {
+    if !require_root() {
+        return;
+    }
+    let lab = router();
+    let line = Line::before(lab.wan(), LinePlan { delay: DELAY, lost_to_router: LOST, ..LinePlan::default() });
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine tc");
+    let output = under_downloads(lab.lan(), lab.wan(), || {
+        all_are_fast(&shunt);
+        shunt.run("quality --for 5s --wan r1 --json")
+    });
+    assert_eq!(output.code, Some(30), "{output:?}");
+    let report: Report = serde_json::from_str(&output.out).unwrap();
+    assert_eq!(report.verdict, Verdict::Fault, "{report:#?}");
+    let p50 = report.sides[&Side::Wan].round_trip.unwrap().p50.unwrap().ms;
+    let truth = line.round_trip_ms();
+    assert!(p50 > 0.95 * truth && p50 < 1.05 * truth + 2.0, "{truth} ms: {report:#?}");
+    let share = report.sides[&Side::Wan].towards_router.share.unwrap();
+    let truth = line.loss_to_router();
+    assert!(share.low < truth && truth < share.high, "{truth}: {report:#?}");
+    // The connections were open before: one packet of each that takes the slow path names the host behind NAT.
+    let host = report.hosts.iter().find(|one| one.host == Some(lab.lan().v4.into())).unwrap();
+    assert!(host.sides.contains_key(&Side::Wan), "{report:#?}");
+    shunt.done("down");
+}
+
+#[test]
+fn packets_of_the_engine_xdp_are_not_seen_and_the_answer_says_so() {
+    if !require_root() {
+        return;
+    }
+    let lab = router();
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine xdp");
+    under_downloads(lab.lan(), lab.wan(), || {
+        all_are_fast(&shunt);
+        let output = shunt.run("quality --for 2s --wan r1");
+        assert_eq!(output.code, Some(2), "{output:?}");
+        assert!(output.out.contains("cannot tell: the engines xdp and external forwarded"), "{output:?}");
+        // What the answer advises.
+        let output = shunt.run("quality --for 3s --wan r1 --off --json");
+        let report: Report = serde_json::from_str(&output.out).unwrap();
+        assert_eq!(report.unseen, None, "{report:#?}");
+        assert!(report.sides[&Side::Wan].towards_router.segments > 1000, "{report:#?}");
+        let status: Status = serde_json::from_str(&shunt.done("status --json")).unwrap();
+        assert_eq!(status.off, []);
+    });
+    shunt.done("down");
+}
+
+#[test]
+fn what_cannot_be_answered_is_said_with_the_way_out() {
+    if !require_root() {
+        return;
+    }
+    let lab = router();
+    let shunt = Shunt::on(lab.router());
+    assert_eq!(shunt.run("quality").code, Some(21));
+    shunt.done("up --engine tc");
+    for (words, code, part) in [
+        ("quality", 2, "no default route leads to a port; name the port of the WAN side: --wan PORT"),
+        ("quality --wan eth9", 2, "eth9 is no port of this instance; its ports are r0, r1"),
+        ("quality --wan r1 --for 0.5", 2, "--for: at least 1s"),
+        ("quality --wan r1 --for 1", 2, "no TCP data passed the ports"),
+    ] {
+        let output = shunt.run(words);
+        assert_eq!(output.code, Some(code), "{words}: {output:?}");
+        assert!(output.out.contains(part) || output.err.contains(part), "{words}: {output:?}");
+    }
+    lab.router().run(&format!("ip route add default via {}", lab.wan().v4));
+    let output = shunt.run("quality --for 1");
+    assert!(output.out.contains("no TCP data passed the ports"), "{output:?}");
+    shunt.done("down");
+}
+
+#[test]
+fn a_killed_command_leaves_nothing_behind() {
+    if !require_root() {
+        return;
+    }
+    let lab = router();
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine tc");
+    let mut running = shunt.start("quality --wan r1 --for 60");
+    wait_until("it observes", || running.err().contains("observing") || running.ended().is_some());
+    let held = KernelObjects::held_by(running.pid());
+    assert!(!held.links().is_empty(), "{held:?}");
+    running.signal(Signal::SIGKILL);
+    wait_until("the command is dead", || running.ended().is_some());
+    assert_eq!(held.not_freed(), None);
+    shunt.done("down");
+}
