@@ -15,7 +15,7 @@ pub use times::{Quantile, Times};
 use crate::probes::ProgramError;
 use nix::{ifaddrs::getifaddrs, net::if_::if_nametoindex};
 use programs::Programs;
-use report::{Course, Tallies};
+use report::{Course, HostTally};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -88,8 +88,9 @@ impl From<ProgramError> for QualityError {
 }
 
 /// What was counted.
+#[derive(Debug)]
 pub struct Observation {
-    tallies: Tallies,
+    tallies: Vec<HostTally>,
     course: Course,
 }
 

@@ -77,7 +77,8 @@ fn a_bad_line_is_named_by_fast_packets() {
         return;
     }
     let lab = router();
-    let line = Line::before(lab.wan(), LinePlan { delay: DELAY, lost_to_router: LOST, ..LinePlan::default() });
+    let line =
+        Line::before(lab.wan(), LinePlan { delay: DELAY, lost_to_router: LOST, ..LinePlan::default() });
     let shunt = Shunt::on(lab.router());
     shunt.done("up --engine tc");
     let output = under_downloads(lab.lan(), lab.wan(), || {

@@ -104,7 +104,8 @@ fn loss_and_delay_before_the_wan_port_are_the_wan_sides() {
         return;
     }
     let lab = router();
-    let line = Line::before(lab.wan(), LinePlan { delay: DELAY, lost_to_router: LOST, ..LinePlan::default() });
+    let line =
+        Line::before(lab.wan(), LinePlan { delay: DELAY, lost_to_router: LOST, ..LinePlan::default() });
     let (lan, wan) = (lab.lan(), lab.wan());
     let report = under_load(lan, wan, wan.v4.into(), DOWNLOAD, || observe(&lab, TIME));
     has_round_trip(&report, Side::Wan, line.round_trip_ms());
@@ -120,7 +121,8 @@ fn loss_behind_the_wan_port_is_the_wan_sides() {
         return;
     }
     let lab = router();
-    let line = Line::before(lab.wan(), LinePlan { delay: DELAY, lost_from_router: LOST, ..LinePlan::default() });
+    let line =
+        Line::before(lab.wan(), LinePlan { delay: DELAY, lost_from_router: LOST, ..LinePlan::default() });
     let (lan, wan) = (lab.lan(), lab.wan());
     let report = under_load(lan, wan, wan.v6.into(), UPLOAD, || observe(&lab, TIME));
     has_round_trip(&report, Side::Wan, line.round_trip_ms());
@@ -133,7 +135,8 @@ fn loss_and_delay_behind_the_lan_port_are_the_lan_sides() {
         return;
     }
     let lab = router();
-    let line = Line::before(lab.lan(), LinePlan { delay: DELAY, lost_from_router: LOST, ..LinePlan::default() });
+    let line =
+        Line::before(lab.lan(), LinePlan { delay: DELAY, lost_from_router: LOST, ..LinePlan::default() });
     let (lan, wan) = (lab.lan(), lab.wan());
     let report = under_load(lan, wan, wan.v4.into(), DOWNLOAD, || observe(&lab, TIME));
     has_round_trip(&report, Side::Lan, line.round_trip_ms());
@@ -146,7 +149,8 @@ fn loss_before_the_lan_port_is_the_lan_sides() {
         return;
     }
     let lab = router();
-    let line = Line::before(lab.lan(), LinePlan { delay: DELAY, lost_to_router: LOST, ..LinePlan::default() });
+    let line =
+        Line::before(lab.lan(), LinePlan { delay: DELAY, lost_to_router: LOST, ..LinePlan::default() });
     let (lan, wan) = (lab.lan(), lab.wan());
     let report = under_load(lan, wan, wan.v6.into(), UPLOAD, || observe(&lab, TIME));
     is_only_fault(&report, Part::LanSide, Symptom::LosesTowardsRouter, line.loss_to_router());
@@ -186,7 +190,10 @@ fn the_time_that_a_server_thinks_is_no_round_trip() {
             let stop = &stop;
             scope.spawn(move || {
                 let mut answer = [0; 4000];
-                while !stop.is_set() && near.write_all(&[1; 100]).is_ok() && near.read_exact(&mut answer).is_ok() {}
+                while !stop.is_set()
+                    && near.write_all(&[1; 100]).is_ok()
+                    && near.read_exact(&mut answer).is_ok()
+                {}
             });
             scope.spawn(move || {
                 let mut question = [0; 100];

@@ -2,12 +2,12 @@
 //!
 //! Attachments are links: the kernel detaches the programs when this process ends, however it ends.
 
-use super::{Side, abi, report::Tallies, times::Histogram};
+use super::{Side, abi, report::HostTally, times::Histogram};
 use crate::{
     probes::{self, ObjectFile, ProgramError, failed, program},
     trace::machine::netns,
 };
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 use shunt_bpf::abi::Plain;
 use std::{
     collections::BTreeMap,
@@ -35,9 +35,10 @@ pub(super) struct Counted {
 
 /// The programs, attached until this is dropped.
 pub(super) struct Programs {
-    /// They keep the programs loaded.
+    // In the order in which they are dropped: detach first.
     links: Vec<Link>,
     maps: BTreeMap<String, MapHandle>,
+    object: Object,
 }
 
 impl Programs {
@@ -48,7 +49,7 @@ impl Programs {
         let constants = (CONSTANTS, &namespace.to_ne_bytes()[..]);
         let object =
             probes::load(QUALITY, constants, &mut maps, |name| MAPS.contains(&name), &[], |_| Ok(()))?;
-        let mut loaded = Self { links: Vec::new(), maps };
+        let mut loaded = Self { links: Vec::new(), maps, object };
         for (index, side) in ports {
             loaded.write(PORTS, &index.to_ne_bytes(), &side.number().to_ne_bytes())?;
         }
@@ -58,19 +59,20 @@ impl Programs {
             loaded.write(HOSTS, others.bytes(), abi::QualityTally::default().bytes())?;
         }
         for name in PROGRAMS {
-            let link = program(&object, name)?.attach_trace();
+            let link = program(&loaded.object, name)?.attach_trace();
             loaded.links.push(link.map_err(|e| failed(&format!("attaching {name}"), &e))?);
         }
         Ok(loaded)
     }
 
     /// Detaches the programs, and reads what they have counted.
-    pub(super) fn finish(mut self) -> Result<(Tallies, Counted), ProgramError> {
+    pub(super) fn finish(mut self) -> Result<(Vec<HostTally>, Counted), ProgramError> {
         self.links.clear();
-        let mut tallies = Tallies::new();
+        let mut tallies = Vec::new();
         let hosts = &self.maps[HOSTS];
         for key in hosts.keys() {
-            let found = hosts.lookup(&key, MapFlags::ANY).map_err(|e| failed("reading the map of hosts", &e))?;
+            let found =
+                hosts.lookup(&key, MapFlags::ANY).map_err(|e| failed("reading the map of hosts", &e))?;
             let tally = found.as_deref().and_then(abi::QualityTally::from_bytes);
             if let (Some(host), Some(tally)) = (abi::QualityHost::from_bytes(&key), tally) {
                 let side = Side::ALL.into_iter().find(|side| side.number() == host.side);

@@ -21,9 +21,10 @@ const WAITING: f64 = 0.05;
 const UNREAD: f64 = 0.01;
 
 /// What was counted, by host; without an address, of the hosts for which there was no room.
-pub(super) type Tallies = Vec<((Option<IpAddr>, Side), abi::QualityTally)>;
+pub(super) type HostTally = ((Option<IpAddr>, Side), abi::QualityTally);
 
 /// What an observation knows besides hosts.
+#[derive(Debug)]
 pub(super) struct Course {
     pub(super) seconds: f64,
     pub(super) counted: Counted,
@@ -238,7 +239,7 @@ fn with_share(loss: Loss) -> Loss {
 
 /// Makes the report.
 pub(super) fn report(
-    tallies: &Tallies,
+    tallies: &[HostTally],
     course: &Course,
     unseen: Option<Unseen>,
     wanted: impl Fn(Option<IpAddr>) -> bool,

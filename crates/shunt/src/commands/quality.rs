@@ -123,9 +123,12 @@ fn sides(ports: &[PortStatus], wan: &[String]) -> Result<BTreeMap<String, Side>,
     let found = quality::default_route_devices();
     let is_wan = |name: &String| if wan.is_empty() { found.contains(name) } else { wan.contains(name) };
     let side = |name: &String| if is_wan(name) { Side::Wan } else { Side::Lan };
-    let sides: BTreeMap<String, Side> = ports.iter().map(|port| (port.name.clone(), side(&port.name))).collect();
+    let sides: BTreeMap<String, Side> =
+        ports.iter().map(|port| (port.name.clone(), side(&port.name))).collect();
     match Side::ALL.into_iter().find(|side| !sides.values().any(|one| one == side)) {
-        Some(Side::Wan) => Err(usage("no default route leads to a port; name the port of the WAN side: --wan PORT")),
+        Some(Side::Wan) => {
+            Err(usage("no default route leads to a port; name the port of the WAN side: --wan PORT"))
+        }
         Some(Side::Lan) => Err(usage("all ports are on the WAN side; name its ports: --wan PORT")),
         None => Ok(sides),
     }

@@ -16,9 +16,7 @@ use crate::{
 };
 use clap::Args;
 use nix::unistd::geteuid;
-use shunt_api::{
-    Connection, Direction, Engine, Failure, FailureCode, FlowState, Instance, Selection,
-};
+use shunt_api::{Connection, Direction, Engine, Failure, FailureCode, FlowState, Instance, Selection};
 use shunt_inspect::verify::{self, Flow, Request, VerifyError, Way};
 use std::time::Duration;
 

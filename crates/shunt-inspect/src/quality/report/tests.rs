@@ -94,7 +94,7 @@ fn with_unseen_or_unread_packets_there_is_no_answer() {
     assert_eq!((with(0).verdict, with(0).unseen), (Verdict::Fault, None));
 }
 
-fn report_of(tallies: &Tallies, course: &Course, packets: u64) -> Report {
+fn report_of(tallies: &[HostTally], course: &Course, packets: u64) -> Report {
     report(tallies, course, Some(Unseen { packets, of: 100 }), |_| true, |_| None)
 }
 

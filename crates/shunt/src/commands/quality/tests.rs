@@ -40,7 +40,11 @@ fn without_an_answer_the_text_says_what_would_tell() {
     answer.report.findings.clear();
     assert!(show(&answer, TEXT).contains("an upload would tell"), "{}", show(&answer, TEXT));
     answer.report.unseen = Some(Unseen { packets: 7, of: 10 });
-    assert!(show(&answer, TEXT).contains("with --off, Linux forwards TCP meanwhile"), "{}", show(&answer, TEXT));
+    assert!(
+        show(&answer, TEXT).contains("with --off, Linux forwards TCP meanwhile"),
+        "{}",
+        show(&answer, TEXT)
+    );
     answer.report.unseen = None;
     answer.report.sides.clear();
     assert!(show(&answer, TEXT).contains("UDP and QUIC do not tell"), "{}", show(&answer, TEXT));
@@ -63,7 +67,9 @@ fn both_sides_must_have_a_port() {
     let expected = [("lan0".to_owned(), Side::Lan), ("wan0".to_owned(), Side::Wan)];
     assert_eq!(of(&["wan0"]), Ok(expected.into()));
     assert!(of(&["lan0", "wan0"]).unwrap_err().contains("all ports are on the WAN side"));
-    assert!(of(&["eth9"]).unwrap_err().contains("eth9 is no port of this instance; its ports are lan0, wan0"));
+    assert!(
+        of(&["eth9"]).unwrap_err().contains("eth9 is no port of this instance; its ports are lan0, wan0")
+    );
 }
 
 #[test]
@@ -75,9 +81,13 @@ fn packets_of_other_engines_are_counted_from_the_start() {
 #[test]
 fn a_host_is_named_by_address_or_name() {
     let names =
-        HostNames::read(|path| if path == "/etc/hosts" { "192.168.1.2 laptop\n".to_owned() } else { String::new() });
+        HostNames::read(
+            |path| if path == "/etc/hosts" { "192.168.1.2 laptop\n".to_owned() } else { String::new() },
+        );
     let host = Some("192.168.1.2".parse().unwrap());
-    for (wanted, is) in [(None, true), (Some("192.168.1.2"), true), (Some("Laptop"), true), (Some("phone"), false)] {
+    for (wanted, is) in
+        [(None, true), (Some("192.168.1.2"), true), (Some("Laptop"), true), (Some("phone"), false)]
+    {
         assert_eq!(is_wanted(host, wanted, &names), is, "{wanted:?}");
     }
     assert!(is_wanted(None, None, &names) && !is_wanted(None, Some("laptop"), &names));

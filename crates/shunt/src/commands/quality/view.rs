@@ -3,7 +3,8 @@
 use crate::render::{Answer, Format, columns::align, json, style, units};
 use shunt_api::{Failure, FailureCode};
 use shunt_inspect::quality::{
-    Finding, HostReport, Loss, Part, Quantile, Report, Share, Side, SideReport, Symptom, Times, Unseen, Verdict,
+    Finding, HostReport, Loss, Part, Quantile, Report, Share, Side, SideReport, Symptom, Times, Unseen,
+    Verdict,
 };
 use std::fmt::Write;
 
@@ -58,8 +59,11 @@ fn verdict(report: &Report) -> String {
     match report.verdict {
         Verdict::Fault => format!("{}\n{observed}\n", style::warning(faults(report))),
         Verdict::Sound => {
-            format!("nothing wrong on either side and in the router, where there was enough traffic\n{observed}\n")
+            format!(
+                "nothing wrong on either side and in the router, where there was enough traffic\n{observed}\n"
+            )
         }
+        Verdict::CannotTell if report.unseen.is_some() => format!("cannot tell: {}\n", why(report)),
         Verdict::CannotTell => format!("cannot tell: {}\n{observed}\n", why(report)),
     }
 }
@@ -91,7 +95,9 @@ fn why(report: &Report) -> String {
             "no TCP data passed the ports; UDP and QUIC do not tell. Start a download, or observe for longer"
                 .to_owned()
         }
-        None if report.unknown.is_empty() => format!("the headers of {} packets could not be read", report.unread),
+        None if report.unknown.is_empty() => {
+            format!("the headers of {} packets could not be read", report.unread)
+        }
         None => "too little traffic; the list below says what is missing".to_owned(),
     }
 }
@@ -238,7 +244,9 @@ fn missing(finding: &Finding) -> String {
         (Symptom::Waits, _) => "lets packets wait",
     };
     let remedy = match (finding.symptom, finding.part) {
-        (Symptom::LosesTowardsRouter, Part::LanSide) | (Symptom::LosesFromRouter, Part::WanSide) => "an upload",
+        (Symptom::LosesTowardsRouter, Part::LanSide) | (Symptom::LosesFromRouter, Part::WanSide) => {
+            "an upload"
+        }
         (Symptom::LosesTowardsRouter | Symptom::LosesFromRouter, _) => "a download",
         (Symptom::Waits, _) => "longer connections with more data",
     };
