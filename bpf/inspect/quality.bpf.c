@@ -85,29 +85,48 @@ static __always_inline int sender_behind_nat(const struct sk_buff___shunt *skb, 
 	return 0;
 }
 
-/* The first bytes of a connection leave, as far as is known. */
+/* A packet leaves of a connection that is not followed yet. */
 static __always_inline void open(const struct sk_buff___shunt *skb, const struct quality_packet *p, __u32 side,
 				 __u64 now)
 {
-	__u32 is_syn = p->flags & SHUNT_TCP_SYN, end = p->seq + p->bytes + !!is_syn;
+	__u32 is_syn = !!(p->flags & SHUNT_TCP_SYN), end = p->seq + p->bytes + is_syn;
 	struct quality_opening *known = bpf_map_lookup_elem(&quality_openings, &p->key);
-	struct quality_opening opening = { .at = now, .end = end, .is_syn = is_syn };
+	struct quality_opening opening = {
+		.at = now,
+		.end = end,
+		.ack = p->ack,
+		.has_bytes = end != p->seq,
+		.has_ack = !!(p->flags & SHUNT_TCP_ACK),
+		.is_syn = is_syn,
+	};
 
-	if (end == p->seq)
+	if (p->flags & SHUNT_TCP_RST)
 		return;
-	if (known && !is_before(known->end, end)) {
+	if (known && known->has_bytes && opening.has_bytes && !is_before(known->end, end)) {
 		known->at = 0;
 		return;
 	}
-	/* Its acknowledgement would be that of the bytes before, too. */
-	if (known && !is_syn)
+	/* The acknowledgement of further bytes would be that of the first ones, too. */
+	if (known && !is_syn && (known->has_bytes || !opening.has_bytes))
 		return;
 	if (side == QUALITY_WAN)
 		opening.is_host_known = !sender_behind_nat(skb, p->key.family, opening.host_be);
 	bpf_map_update_elem(&quality_openings, &p->key, &opening, BPF_ANY);
 }
 
-/* The answer to the first bytes: from now on, the connection is followed. Nobody can invent one for another host. */
+/*
+ * Whether a packet answers what has left: it acknowledges its bytes, or continues what it acknowledges. Nobody who did
+ * not see that can invent one.
+ */
+static __always_inline int is_answer(const struct quality_opening *opening, const struct quality_packet *p)
+{
+	if (!(p->flags & SHUNT_TCP_ACK))
+		return 0;
+	return (opening->has_bytes && p->ack - opening->end < QUALITY_NEAR) ||
+	       (opening->has_ack && p->bytes && p->seq - opening->ack < QUALITY_NEAR);
+}
+
+/* The answer to a connection's opening: from now on, it is followed. */
 static __noinline struct quality_flow *answered(struct quality_packet *p, __u32 side, __u64 now)
 {
 	struct quality_opening *opening = bpf_map_lookup_elem(&quality_openings, &p->key);
@@ -115,7 +134,7 @@ static __noinline struct quality_flow *answered(struct quality_packet *p, __u32 
 	__u64 at;
 	__u32 zero = 0, is_syn;
 
-	if (!opening || !(p->flags & SHUNT_TCP_ACK) || p->ack - opening->end > 1 << 20)
+	if (!opening || !is_answer(opening, p))
 		return NULL;
 	f = bpf_map_lookup_elem(&quality_new_flow, &zero);
 	if (!f || bpf_map_update_elem(&quality_flows, &p->key, f, BPF_NOEXIST))
@@ -134,11 +153,11 @@ static __noinline struct quality_flow *answered(struct quality_packet *p, __u32 
 		__builtin_memcpy(f->host.addr_be, p->key.inside_be, sizeof(f->host.addr_be));
 	f->acked = p->ack;
 	f->recovered = p->ack;
-	at = opening->at;
+	/* The first data may be acknowledged late; a SYN is not. */
+	at = opening->has_bytes && p->ack == opening->end ? opening->at : 0;
 	is_syn = opening->is_syn;
 	bpf_map_delete_elem(&quality_openings, &p->key);
-	/* The first data may be acknowledged late; a SYN is not. */
-	if (at && (is_syn || p->ack == opening->end))
+	if (at)
 		note_round_trip(f, units(now - at), is_syn);
 	return f;
 }

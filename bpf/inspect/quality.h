@@ -11,6 +11,7 @@
 
 enum {
 	QUALITY_JUMP = 1 << 24, /* sequence numbers so far apart are of another connection, or invented */
+	QUALITY_NEAR = 1 << 20, /* bytes that may be on their way */
 	/* A hole that is filled sooner is reordering: no sender repeats a segment within half a round trip. */
 	QUALITY_REORDERED = 2930, /* 3 ms, if the round trip is longer than twice that, or unknown */
 };

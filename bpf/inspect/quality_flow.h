@@ -40,14 +40,16 @@ struct quality_flow {
 	struct quality_stream out;
 };
 
-/* A connection whose first bytes have left, and have not been acknowledged. */
+/* A connection of which a packet has left, and none has entered since that answers it. */
 struct quality_opening {
-	__u64 at; /* 0: they left twice, so their acknowledgement says nothing */
-	__u32 end;
-	__u32 is_syn;
-	__u32 is_host_known;
+	__u64 at; /* 0: its bytes left twice, so their acknowledgement says nothing */
+	__u32 end; /* the sequence number after its bytes */
+	__u32 ack; /* the sequence number that it expects */
+	__u16 has_bytes; /* or a SYN */
+	__u16 has_ack;
+	__u16 is_syn;
+	__u16 is_host_known;
 	__be32 host_be[4];
-	__u32 _pad;
 };
 
 #define QUALITY_MAP(map_type, name, entries, key_type, value_type)                                                     \
