@@ -6,6 +6,7 @@ mod ends;
 mod followed;
 mod ledger;
 mod names;
+mod newcomers;
 mod series;
 
 pub(crate) use counter::Facts;

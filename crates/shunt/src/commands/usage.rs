@@ -94,7 +94,7 @@ impl Command for UsageArgs {
             );
         }
         plan.arrange(&mut usage);
-        show(&UsageTable { usage, by: plan.by, csv: plan.csv })
+        show(&UsageTable { usage, by: plan.by, one_host: plan.host.is_some(), csv: plan.csv })
     }
 }
 

@@ -19,8 +19,45 @@ const LOSS: &str = "what hosts have used since the file was last written is lost
 pub(super) struct HostLedger {
     thread: UsageThread,
     file: KeptFile,
-    /// The numbers of the minute that was read, and of the quarter of an hour that was written.
-    done: (u64, u64),
+    due: Due,
+}
+
+/// What is due at a time of the clock.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    /// The number of the minute that is being counted.
+    minute: u64,
+    /// The number of the quarter of an hour in which the file was written.
+    quarter: u64,
+}
+
+impl Due {
+    const fn new(now: u64) -> Self {
+        Self { minute: now / READ_S, quarter: now / WRITE_S }
+    }
+
+    /// Whether a reading is due.
+    const fn reads(&self, now: u64) -> bool {
+        now / READ_S != self.minute
+    }
+
+    /// Whether the file is due; it is not due again then.
+    const fn writes(&mut self, now: u64) -> bool {
+        let is_due = now / WRITE_S != self.quarter;
+        self.quarter = now / WRITE_S;
+        is_due
+    }
+
+    /// For which second a reading counts. Until the one that is due when a minute is over, readings have what passed in
+    /// that minute, so they count for the last second of it.
+    const fn clock(&self, now: u64) -> u64 {
+        if self.reads(now) { now / READ_S * READ_S - 1 } else { now }
+    }
+
+    /// Notes that the reading which was due has been asked for.
+    const fn has_read(&mut self, now: u64) {
+        self.minute = now / READ_S;
+    }
 }
 
 impl HostLedger {
@@ -34,28 +71,24 @@ impl Daemon {
     pub(super) fn start_usage(&mut self, kept: Option<KeptLedger>) -> Result<(), Failure> {
         let Some(KeptLedger { file, ledger }) = kept else { return Ok(()) };
         let thread = UsageThread::start(&self.plane, ledger)?;
-        thread.read(self.usage_facts());
-        let now = unix_time();
-        self.usage = Some(HostLedger { thread, file, done: (now / READ_S, now / WRITE_S) });
+        self.usage = Some(HostLedger { thread, file, due: Due::new(unix_time()) });
+        let facts = self.usage_facts();
+        self.usage.iter().for_each(|usage| usage.thread.read(facts.clone()));
         Ok(())
     }
 
     /// Reads counters each minute, and writes the file each quarter of an hour.
     pub(super) fn update_usage(&mut self) {
         let now = unix_time();
-        let due = (now / READ_S, now / WRITE_S);
-        let Some(done) = self.usage.as_ref().map(|usage| usage.done) else { return };
-        if due == done {
-            return;
-        }
-        let facts = self.usage_facts();
-        let Some(HostLedger { thread, file, done }) = &mut self.usage else { return };
-        if due.0 != done.0 {
+        let reads = self.usage.as_ref().is_some_and(|usage| usage.due.reads(now));
+        let facts = reads.then(|| self.usage_facts());
+        let Some(HostLedger { thread, file, due }) = &mut self.usage else { return };
+        if let Some(facts) = facts {
             thread.read(facts);
+            due.has_read(now);
         }
-        let contents = (due.1 != done.1).then(|| file.replace(thread.encode()));
-        *done = due;
-        if let Some(contents) = contents {
+        if due.writes(now) {
+            let contents = file.replace(thread.encode());
             self.keep("write-usage", contents, LOSS);
         }
     }
@@ -100,6 +133,36 @@ impl Daemon {
             let bytes = [counted.xdp_bytes, counted.tc_bytes, counted.external_bytes, counted.slow_bytes];
             received = received.plus(Counted { packets: packets.iter().sum(), bytes: bytes.iter().sum() });
         }
-        Facts { side: self.core.local_side(), received, clock: unix_time() }
+        let now = unix_time();
+        let clock = self.usage.as_ref().map_or(now, |usage| usage.due.clock(now));
+        Facts { side: self.core.local_side(), received, clock }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-01-01 12:00:00 UTC.
+    const NOON: u64 = 1_767_268_800;
+
+    #[test]
+    fn what_passed_in_a_minute_counts_for_that_minute() {
+        let mut due = Due::new(NOON);
+        assert_eq!((due.clock(NOON + 30), due.clock(NOON + 59)), (NOON + 30, NOON + 59));
+        // A client that comes first, and the tick.
+        assert_eq!((due.clock(NOON + 60), due.clock(NOON + 60)), (NOON + 59, NOON + 59));
+        due.has_read(NOON + 60);
+        assert_eq!(due.clock(NOON + 60), NOON + 60);
+        // A late one, for example after a suspend, and one after the clock was set back.
+        assert_eq!((due.clock(NOON + 3605), due.clock(NOON + 7)), (NOON + 3599, NOON - 1));
+    }
+
+    #[test]
+    fn the_file_is_written_each_quarter_of_an_hour() {
+        let mut due = Due::new(NOON);
+        let written: Vec<u64> = (0..3600).filter(|s| due.writes(NOON + s)).collect();
+        assert_eq!(written, [900, 1800, 2700]);
+        assert!(!Due::new(NOON).reads(NOON + 59) && Due::new(NOON).reads(NOON + 60));
     }
 }

@@ -1,6 +1,6 @@
 //! The ledger: what each host of the local side sent and received, in bounded space.
 
-use super::{followed::KnownCounter, series::Series};
+use super::{followed::KnownCounter, newcomers::Newcomers, series::Series};
 use serde::{Deserialize, Serialize};
 use shunt_api::{Counted, HostUsage, UsageCount, UsageTotal};
 use shunt_core::End;
@@ -33,6 +33,9 @@ pub(super) struct Host {
     pub(super) seen: u64,
     /// Everything since the host was listed.
     pub(super) all: UsageCount,
+    /// Bytes that it had used before, while it waited for a place in the list.
+    #[serde(default)]
+    waited: u64,
     pub(super) series: Series<4>,
 }
 
@@ -89,6 +92,9 @@ pub(crate) struct Ledger {
     pub(super) left: Option<LeftCounters>,
     /// The time of the last record, in seconds since 1970.
     time: u64,
+    /// Hosts that the list has no place for.
+    #[serde(skip)]
+    newcomers: Newcomers,
     /// For how long the clock has been behind that time, in seconds.
     #[serde(skip)]
     behind_s: u64,
@@ -130,8 +136,8 @@ impl Ledger {
         }
         newcomers.sort_by_key(|(_, count, _)| std::cmp::Reverse(count.bytes()));
         for (id, count, addresses) in newcomers {
-            if self.make_room(count) {
-                let mut host = Host::new(id);
+            if let Some(waited) = self.make_room(id, count) {
+                let mut host = Host { waited, ..Host::new(id) };
                 host.add(now, count, addresses);
                 self.hosts.push(host);
             } else {
@@ -159,26 +165,30 @@ impl Ledger {
         }
     }
 
-    /// Makes room for a host that has used this much. Hosts that have been used for long do not give way unless they
-    /// are silent, or have hardly used anything: whoever invents addresses must neither push others out nor keep them
-    /// out.
-    fn make_room(&mut self, newcomer: UsageCount) -> bool {
+    /// Makes room for a host that has used this much since the last record, if there is room for it. Returns the bytes
+    /// that it had used before, while it waited. Hosts that have been used for long do not give way unless they are
+    /// silent, or have hardly used anything: whoever invents addresses must neither push others out nor keep them out.
+    fn make_room(&mut self, newcomer: HostId, count: UsageCount) -> Option<u64> {
         if self.hosts.len() < HOSTS_MAX {
-            return true;
+            self.newcomers.remove(newcomer);
+            return Some(0);
         }
         let now = self.time;
+        // Not only the last record: a host that uses little, but always, has used more than one that came once.
+        let used = self.newcomers.add(newcomer, count.bytes());
         let yields = |host: &Host| {
-            let less = host.all.bytes() < newcomer.bytes() && host.series.days_in_use(now) < 2;
-            let hardly = host.all.bytes() < newcomer.bytes() / 1000;
+            let less = host.used() < used && host.series.days_in_use(now) < 2;
+            let hardly = host.used() < count.bytes() / 1000;
             host.is_silent(now) || less || hardly
         };
         let yielding = self.hosts.iter().enumerate().filter(|(_, host)| yields(host));
-        let least = yielding.min_by_key(|(_, host)| (!host.is_silent(now), host.all.bytes()));
-        let Some(at) = least.map(|(at, _)| at) else { return false };
+        let least = yielding.min_by_key(|(_, host)| (!host.is_silent(now), host.used()));
+        let at = least.map(|(at, _)| at)?;
         let host = self.hosts.swap_remove(at);
         self.others.merge(&host.series);
         self.merged += 1;
-        true
+        self.newcomers.remove(newcomer);
+        Some(used - count.bytes())
     }
 
     /// What each listed host has sent and received since it was listed, for metrics: its MAC or address, and counts.
@@ -190,7 +200,12 @@ impl Ledger {
 impl Host {
     fn new(id: HostId) -> Self {
         let (all, series) = (UsageCount::default(), Series::default());
-        Self { id, addresses: Vec::new(), seen: 0, all, series }
+        Self { id, addresses: Vec::new(), seen: 0, all, waited: 0, series }
+    }
+
+    /// Bytes since it was first seen.
+    const fn used(&self) -> u64 {
+        self.all.bytes().saturating_add(self.waited)
     }
 
     fn add(&mut self, now: u64, count: UsageCount, addresses: Vec<IpAddr>) {
@@ -391,6 +406,23 @@ mod tests {
         ledger.record(NOON + 86_400, 86_400, tiny());
         ledger.record(NOON + 86_460, 60, of([(9000, 1_000_000)]));
         assert_eq!(used(&ledger, 9000, Step::Day, NOON + 86_460), 1_000_000);
+    }
+
+    #[test]
+    fn a_host_that_uses_little_but_always_is_listed_before_one_that_came_once() {
+        let mut ledger = Ledger::default();
+        ledger.record(NOON, 0, of((0..HOSTS_MAX as u32).map(|n| (n, 1000))));
+        let is_listed = |ledger: &Ledger| ledger.hosts.iter().any(|host| host.id == HostId::Mac(mac(9000)));
+        for minute in 1..=5 {
+            assert!(!is_listed(&ledger), "{minute}");
+            ledger.record(NOON + minute * 60, 60, of([(9000, 250)]));
+        }
+        assert!(is_listed(&ledger));
+        assert_eq!(used(&ledger, 9000, Step::Day, NOON), 250, "what it used before is among the others");
+        assert_eq!(everything(&ledger), 1000 * HOSTS_MAX as u64 + 5 * 250);
+        // It has used more than a host that uses as much as its last minute.
+        ledger.record(NOON + 360, 60, of([(9001, 260)]));
+        assert!(is_listed(&ledger));
     }
 
     #[test]

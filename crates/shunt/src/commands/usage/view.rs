@@ -23,6 +23,8 @@ pub(crate) enum By {
 pub(crate) struct UsageTable {
     pub(crate) usage: Usage,
     pub(crate) by: By,
+    /// Whether one host was asked for: then others are left out.
+    pub(crate) one_host: bool,
     pub(crate) csv: bool,
 }
 
@@ -88,6 +90,9 @@ impl UsageTable {
 
     /// What is not in a line of a host.
     fn rest(&self) -> String {
+        if self.one_host {
+            return String::new();
+        }
         let Usage { others, merged_hosts, router, total, .. } = &self.usage;
         let shown = |count: Counted| {
             format!("{} ({})", units::bytes(count.bytes), units::count(count.packets, "packet"))
@@ -137,7 +142,8 @@ impl UsageTable {
             let address = host.addresses.first().map(ToString::to_string).unwrap_or_default();
             let _ = writeln!(text, "{},{mac},{address},{}", name(host), counts(&host.count));
         }
-        for (name, count) in [("others", &self.usage.others), ("router", &self.usage.router)] {
+        let rest = [("others", &self.usage.others), ("router", &self.usage.router)];
+        for (name, count) in rest.into_iter().filter(|_| !self.one_host) {
             let _ = writeln!(text, "({name}),,,{}", counts(count));
         }
         text
@@ -163,7 +169,7 @@ mod tests {
 
     #[test]
     fn texts_match_their_golden_files() {
-        let table = |by, csv| UsageTable { usage: sample(), by, csv };
+        let table = |by, csv| UsageTable { usage: sample(), by, one_host: false, csv };
         assert_golden("golden/usage.json", &table(By::Host, false), JSON);
         assert_golden("golden/usage.txt", &table(By::Host, false), TEXT);
         assert_golden("golden/usage-by-hour.txt", &table(By::Hour, false), TEXT);
@@ -172,8 +178,22 @@ mod tests {
     }
 
     #[test]
+    fn one_host_is_shown_without_the_others_and_the_router() {
+        let mut usage = sample();
+        usage.hosts.truncate(1);
+        let table = |csv| UsageTable { usage: usage.clone(), by: By::Host, one_host: true, csv };
+        let csv = show(&table(true), TEXT);
+        assert_eq!(csv.lines().count(), 2, "{csv}");
+        let text = show(&table(false), TEXT);
+        assert!(
+            text.contains(&name(&usage.hosts[0])) && !text.contains("router") && !text.contains("all ports"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn a_period_without_hosts_says_what_the_ports_received() {
-        let table = UsageTable { usage: Usage::default(), by: By::Host, csv: false };
+        let table = UsageTable { usage: Usage::default(), by: By::Host, one_host: false, csv: false };
         let text = show(&table, TEXT);
         assert!(
             text.ends_with("received by all ports: 0 B (0 packets)\nnot attributed: 0 B (0 packets)\n"),
