@@ -4,7 +4,8 @@
 //! Time is simulated: it advances when all tasks wait, so timeouts cost nothing.
 
 use shunt_api::{
-    ErrorBody, Failure, HistoryTable, Selection, SlowTable, StaticRemoval, StaticTable, Status, Usage,
+    ErrorBody, Failure, HistoryTable, Reload, ReloadRequest, Selection, SlowTable, StaticRemoval,
+    StaticTable, Status, Usage,
 };
 use shuntd::control::{
     self, Call, FlowSource, HostTotals, Job, Listeners, Listing, MetricsSource, TrackedEntries,
@@ -147,6 +148,10 @@ async fn answer(mut calls: mpsc::Receiver<Call>) {
             Call::Watch(reply) => reply.send(Ok(broadcast::channel(1).1)).is_err(),
             Call::Usage(_, reply) => reply.send(Ok(Job::new(|| Ok(Usage::default())))).is_err(),
             Call::Flush(reply) => reply.send(3).is_err(),
+            Call::Reload(request, reply) => {
+                assert_eq!(request, round_trip::<ReloadRequest>(&request));
+                reply.send(Ok(Reload::default())).is_err()
+            }
             Call::Stop(reply) => reply.send(()).is_err(),
             Call::AddStatic(table, reply) => {
                 table.check().expect("a table that was passed on is valid");

@@ -36,6 +36,54 @@ fn flows_to_a_removed_port_are_not_used_when_another_port_takes_its_place() {
     });
 }
 
+/// A device, and a port that only tc has used, whose flow is not for XDP.
+fn with_tc_port(test: impl FnOnce(&mut crate::rig::Rig<'_>, &[u8]) + Send) {
+    with_rig(|rig| {
+        let pair = &pairs()[0];
+        rig.plane.set_flags(rig.out, 0).unwrap();
+        rig.learn_as(pair, |entry| entry.flow.flags &= !abi::FLOW_XDP);
+        let frame = pair.before.to_bytes();
+        assert_eq!(rig.tc(&frame).verdict, TC_REDIRECT);
+        test(rig, &frame);
+    });
+}
+
+#[test]
+fn a_port_of_tc_takes_its_own_flows_with_it_and_nobody_gets_its_slot_in_this_epoch() {
+    with_tc_port(|rig, frame| {
+        let (slot, epoch) = (rig.plane.slot(rig.out), rig.plane.control().epoch());
+        rig.plane.detach(rig.out).unwrap();
+        assert_eq!((rig.plane.control().epoch(), rig.tc(frame).verdict), (epoch, TC_NEXT));
+        rig.ns.run("ip link add next0 type veth peer name next1");
+        let next = rig.ns.ifindex("next0");
+        rig.plane.attach(next, 0, true).unwrap();
+        assert_ne!(rig.plane.slot(next), slot);
+        assert_eq!((rig.plane.control().epoch(), rig.tc(frame).verdict), (epoch, TC_NEXT));
+        // The same device again, in another slot: the old flow is of an old epoch.
+        rig.plane.attach(rig.out, 0, true).unwrap();
+        assert!(rig.plane.control().epoch() != epoch);
+        assert_eq!(rig.tc(frame).verdict, TC_NEXT);
+    });
+}
+
+#[test]
+fn a_port_of_tc_that_leaves_leaves_the_flows_of_others() {
+    with_tc_port(|rig, frame| {
+        let epoch = rig.plane.control().epoch();
+        for number in 0..2 * abi::PORTS_MAX {
+            let name = format!("spare{number}");
+            rig.ns.run(&format!("ip link add {name} type veth peer name {name}p"));
+            let spare = rig.ns.ifindex(&name);
+            rig.plane.attach(spare, 0, true).unwrap();
+            rig.plane.detach(spare).unwrap();
+            let moved = rig.plane.control().epoch() != epoch;
+            assert_eq!(rig.tc(frame).verdict, if moved { TC_NEXT } else { TC_REDIRECT }, "{number}");
+            // Once all slots have been used, the first of them is only free with another epoch.
+            assert_eq!(moved, number >= abi::PORTS_MAX - 2, "{number}");
+        }
+    });
+}
+
 /// The kernel has the tracepoints, and its verifier accepts the programs.
 #[test]
 fn redirected_frames_that_a_driver_drops_can_be_counted() {

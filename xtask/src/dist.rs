@@ -49,7 +49,7 @@ const FILES: [(&str, &str); 8] = [
 /// What docs/ has for people who use Shunt, by the path below it. Messages, help texts and manual pages name these
 /// files.
 const TEXTS: [&str; 6] =
-    ["README.md", "reasons.md", "limitations.md", "limitations-lab.md", "limits", "guide"];
+    ["README.md", "reasons.md", "reload.md", "limitations.md", "limitations-lab.md", "limits", "guide"];
 
 /// Builds the programs and packs the tarball.
 pub fn run(options: &Options) -> anyhow::Result<()> {

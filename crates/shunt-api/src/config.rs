@@ -1,5 +1,9 @@
 //! The configuration file.
 
+mod keys;
+
+pub use keys::KeyAnswer;
+
 use crate::{
     document,
     duration::{self, Readable},

@@ -111,6 +111,10 @@ failure_codes! {
     Terminated = 143, "terminated";
     /// `shunt verify` found packets that differ from what Linux sends. The report says which.
     Differs = 1, "differs";
+    /// A change of the configuration needs a restart of the daemon; nothing was applied.
+    NeedsRestart = 31, "needs-restart";
+    /// The daemon is carrying out the same request of another client.
+    Busy = 32, "busy";
 }
 
 impl FailureCode {

@@ -76,6 +76,9 @@ pub struct HistoryEvent {
     pub last_at: u64,
     /// How often it happened. The same again within ten minutes is counted here.
     pub times: u64,
+    /// What happened, in one sentence. The file of the daemon does not have it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
     /// What happened.
     #[serde(flatten)]
     pub what: Happening,
@@ -148,6 +151,26 @@ pub enum Happening {
         /// The connections, in words of `shunt off`.
         which: String,
     },
+    /// The configuration was read again.
+    Reloaded {
+        /// Who asked for it, such as `SIGHUP` or `shunt reload`.
+        by: String,
+        /// The keys that were changed; empty if there was nothing to change.
+        keys: Vec<String>,
+    },
+    /// The configuration was read again and not applied.
+    ReloadRefused {
+        /// Who asked for it.
+        by: String,
+        /// What is wrong with the file, or what needs a restart.
+        why: String,
+    },
+    /// A station keeps changing its port or its address, so its traffic stays slow.
+    Unstable {
+        /// The MAC of the station; absent for all others, when many were named.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        station: Option<String>,
+    },
     /// The daemon has a fault.
     Fault {
         /// The fault, in one sentence.
@@ -163,8 +186,8 @@ pub enum Happening {
 impl HistoryTable {
     /// The most ports that a row names.
     pub const PORTS_MAX: usize = 16;
-    /// The most events.
-    pub const EVENTS_MAX: usize = 512;
+    /// The most events of a kind.
+    pub const OF_A_KIND_MAX: usize = 64;
     /// The time that is kept, in seconds.
     pub const KEPT_S: u64 = 86_400;
 }
@@ -194,6 +217,19 @@ impl fmt::Display for Happening {
             Self::Invalidated { cause } => write!(f, "flows invalidated by a change of kind {cause}"),
             Self::OffAdded { which } => write!(f, "fast path turned off for {which}"),
             Self::OffRemoved { which } => write!(f, "fast path on again for {which}"),
+            Self::Reloaded { by, keys } if keys.is_empty() => {
+                write!(f, "configuration read again ({by}): nothing changed")
+            }
+            Self::Reloaded { by, keys } => {
+                write!(f, "configuration read again ({by}): {} changed", keys.join(", "))
+            }
+            Self::ReloadRefused { by, why } => write!(f, "configuration not read again ({by}): {why}"),
+            Self::Unstable { station: Some(station) } => {
+                write!(f, "station {station} keeps changing its port or its address; its traffic stays slow")
+            }
+            Self::Unstable { station: None } => f.write_str(
+                "further stations keep changing their ports or addresses; their traffic stays slow",
+            ),
             Self::Fault { what } => f.write_str(what),
             Self::ClockSet { by_s } if *by_s < 0 => write!(f, "the clock was set back by {} s", -by_s),
             Self::ClockSet { by_s } => write!(f, "the clock was set forward by {by_s} s"),

@@ -5,13 +5,14 @@
 //! | request | body | answer |
 //! | --- | --- | --- |
 //! | `GET /v1/status` | | [`Status`] |
-//! | `GET /v1/flows?rate_over_ms=500` | | a list of [`Connection`]; rates are measured over this time |
+//! | `GET /v1/flows?rate_over_ms=500&most=100` | | a list of [`Connection`]; rates are measured over this time; without `most`, of all |
 //! | `GET /v1/slow?rate_over_ms=500` | | [`SlowTable`]; rates are measured over this time |
 //! | `GET /v1/why?dst=198.51.100.1&dport=443` | | [`Explanation`]; the parameters are those of [`Selection`] |
 //! | `GET /v1/conntrack` | | [`TrackedTable`] |
 //! | `GET /v1/watch?dst=198.51.100.1&dport=443` | | [`WatchEvent`]s as they happen, one per line; the parameters are those of [`Selection`] |
 //! | `GET /v1/usage?span=day&host=192.0.2.1` | | [`Usage`]; the parameters are those of [`UsageQuery`] |
 //! | `POST /v1/flush` | | [`Count`]: the flows that were retired |
+//! | `POST /v1/reload` | [`ReloadRequest`], or nothing | [`Reload`] |
 //! | `POST /v1/stop` | | [`Count`]: 0 |
 //! | `GET /v1/static` | | [`StaticTable`] |
 //! | `POST /v1/static` | [`StaticTable`] | [`Count`]: the flows and routes that were added or replaced |
@@ -47,6 +48,7 @@ mod port_name;
 mod preview;
 mod qos;
 mod range;
+mod reload;
 mod selection;
 mod slow;
 mod statics;
@@ -58,7 +60,9 @@ mod watch_event;
 mod why;
 mod wording;
 
-pub use config::{CaptureChoice, ChecksumChoice, Config, EngineChoice, LimitChoice, LogLevel, WaitChoice};
+pub use config::{
+    CaptureChoice, ChecksumChoice, Config, EngineChoice, KeyAnswer, LimitChoice, LogLevel, WaitChoice,
+};
 pub use costs::{OwnCosts, ProgramCost};
 #[cfg(feature = "cli")]
 pub use daemon_arguments::DaemonArguments;
@@ -77,6 +81,7 @@ pub use qos::{
     BitRate, Bytes, Dscp, PortQos, QosClass, QosCounters, QosRemoval, QosStatus, QosTable, UnusedQueues,
     check_qos,
 };
+pub use reload::{ChangeEffect, ConfigStatus, KeyChange, LastReload, Reload, ReloadRequest};
 pub use selection::{Network, Selection};
 pub use slow::{SlowConnection, SlowCount, SlowDirection, SlowTable};
 pub use statics::{Hop, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable};

@@ -1,6 +1,8 @@
 //! The state of an instance: the answer of `GET /v1/status`.
 
-use crate::{costs::OwnCosts, engine::Engine, flows::Family, off::OffRule, qos::UnusedQueues};
+use crate::{
+    costs::OwnCosts, engine::Engine, flows::Family, off::OffRule, qos::UnusedQueues, reload::ConfigStatus,
+};
 use serde::{Deserialize, Serialize};
 use shunt_wire::Mac;
 use std::{collections::BTreeMap, fmt, net::IpAddr};
@@ -78,6 +80,9 @@ pub struct Status {
     /// What Shunt itself costs; absent in answers of older daemons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<OwnCosts>,
+    /// The configuration file, and whether it differs from what runs; absent in answers of older daemons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<ConfigStatus>,
 }
 
 /// A station that has kept moving between ports of a bridge, or whose IP address has kept moving between MACs, within

@@ -12,6 +12,7 @@ mod error;
 mod external;
 mod filter;
 mod flows;
+mod former_ports;
 mod hook;
 pub mod kernel_types;
 mod look_ahead;

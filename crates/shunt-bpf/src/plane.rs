@@ -9,6 +9,7 @@ use crate::{
     control::ControlBlock,
     external::ExternalSide,
     filter,
+    former_ports::FormerPorts,
     kernel_types::KernelTypes,
     maps::{CONTROL_MAP, FINALS, GROUPS, Maps, PORT_CACHE},
     object::{
@@ -98,6 +99,7 @@ pub struct DataPlane {
     pub(crate) reserved: u64,
     /// The slots of former ports whose programs are being detached: bit N for slot N.
     pub(crate) leaving: u64,
+    pub(crate) former: FormerPorts,
     pub(crate) maps: Maps,
     pub(crate) tc: Object,
     pub(crate) watch: Option<Object>,
@@ -166,6 +168,7 @@ impl DataPlane {
             ports: BTreeMap::new(),
             reserved: 0,
             leaving: 0,
+            former: FormerPorts::default(),
             maps,
             tc,
             watch,

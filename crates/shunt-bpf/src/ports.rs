@@ -51,12 +51,17 @@ impl DataPlane {
     /// # Errors
     /// If all slots are in use.
     pub fn add_port(&mut self, ifindex: u32, flags: u16, tcx: bool) -> Result<TcPrograms, Error> {
+        let epoch = self.control.epoch();
+        let is_free = |slot: &u8| {
+            (self.reserved | self.leaving) & 1 << slot == 0 && self.ports.values().all(|p| p.slot != *slot)
+        };
         let slot = (0..abi::PORTS_MAX as u8)
-            .find(|slot| {
-                (self.reserved | self.leaving) & 1 << slot == 0
-                    && self.ports.values().all(|p| p.slot != *slot)
-            })
+            .filter(is_free)
+            .min_by_key(|slot| self.former.had_slot(epoch, *slot))
             .ok_or(Error::TooManyPorts(abi::PORTS_MAX))?;
+        if self.former.had_slot(epoch, slot) || self.former.had_device(epoch, ifindex) {
+            self.control.move_epoch();
+        }
         let [with_l2, without_l2] = INGRESS;
         let name = if flags & abi::PORT_NO_L2 == 0 { with_l2 } else { without_l2 };
         let ingress = program(&self.tc, &TC_FORWARD, name)?;
@@ -204,7 +209,8 @@ impl DataPlane {
         self.reserved = 0;
     }
 
-    /// Detaches all programs from a device and frees its slot. Moves the epoch. Waits for the RTNL lock.
+    /// Detaches all programs from a device and frees its slot. Moves the epoch as [`DataPlane::remove_port`]. Waits for
+    /// the RTNL lock.
     ///
     /// # Errors
     /// If a map cannot be written.
@@ -214,18 +220,24 @@ impl DataPlane {
         self.detached(slot)
     }
 
-    /// Makes a device no port any more, and moves the epoch. Its programs are still to be detached, and let all packets
-    /// pass until then; the outcome belongs to [`DataPlane::detached`]. `None` if the device is not a port.
+    /// Makes a device no port any more. Moves the epoch unless only tc has used the port: then packets of flows that lead
+    /// there go to Linux, and others go on. Its programs are still to be detached, and let all packets pass until then;
+    /// the outcome belongs to [`DataPlane::detached`]. `None` if the device is not a port.
     ///
     /// # Errors
     /// If a map cannot be written.
     pub fn remove_port(&mut self, ifindex: u32) -> Result<Option<LeavingPort>, Error> {
+        let by_tc_alone = self.flags(ifindex) & (abi::PORT_XDP_OUT | abi::PORT_EXTERNAL) == 0;
         let Some(port) = self.ports.remove(&ifindex) else { return Ok(None) };
         // Until they are detached, the programs may count into the slot.
         self.leaving |= 1 << port.slot;
         self.erase_port(ifindex, port.slot)?;
         // Actions name their ports by slot, and must not send to the device that gets the slot next.
-        self.control.move_epoch();
+        if by_tc_alone && port.xdp.is_none() {
+            self.former.add(self.control.epoch(), ifindex, port.slot);
+        } else {
+            self.control.move_epoch();
+        }
         Ok(Some(LeavingPort(port)))
     }
 

@@ -11,6 +11,8 @@ pub enum Cause {
     Bridge,
     /// A packet socket began to capture on a port.
     Capture,
+    /// Somebody changed the configuration, in a way that any flow may depend on.
+    Config,
     /// A port changed its engine.
     Engine,
     /// A bridge learned a station, found it at another port, or forgot it.
@@ -43,10 +45,11 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Address,
         Self::Bridge,
         Self::Capture,
+        Self::Config,
         Self::Engine,
         Self::Fdb,
         Self::Flush,
@@ -70,6 +73,7 @@ impl fmt::Display for Cause {
             Self::Address => "address",
             Self::Bridge => "bridge",
             Self::Capture => "capture",
+            Self::Config => "config",
             Self::Engine => "engine",
             Self::Fdb => "fdb",
             Self::Flush => "flush",

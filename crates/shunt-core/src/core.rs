@@ -5,7 +5,7 @@ use crate::{
     PortView, Program, Scope, Statement, Traffic, bridges::Tracking, external::NO_ETHERNET, network::Network,
     ports, ruleset::Ruleset, survey::Surveys,
 };
-use shunt_api::{CaptureChoice, Proto, RulesetStatus};
+use shunt_api::{CaptureChoice, Engine, Proto, RulesetStatus};
 use shunt_wire::Mac;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -56,6 +56,8 @@ pub struct Core {
     external: ExternalState,
     /// The last [`Action::Serve`].
     for_external: ExternalPorts,
+    /// Ports that the configuration no longer names, until the ports are planned.
+    unchosen: BTreeSet<u32>,
     /// How often the ports have been planned.
     plans: u64,
 }
@@ -120,6 +122,11 @@ impl Core {
         self.own_programs.extend(ids);
     }
 
+    /// Whether an XDP program is Shunt's.
+    pub fn is_own_program(&self, id: u32) -> bool {
+        self.own_programs.contains(&id)
+    }
+
     /// Handles one event and returns the actions that it requires. `now` is the current time.
     pub fn handle(&mut self, now: Instant, event: Event) -> Vec<Action> {
         self.handle_all(now, [event])
@@ -180,6 +187,7 @@ impl Core {
                 self.external = state;
             }
             Event::Surveyed(counts) => steps.replan |= self.surveys.counted(now, &counts),
+            Event::Chosen(choice) => self.choose(choice, steps),
             Event::BridgeCalls(calls) => steps.replan |= self.bridge_calls.replace(calls) != Some(calls),
             Event::Rules => steps.actions.extend(self.rules_changed(now)),
             Event::RulesetRead(statements) => self.ruleset_read(now, Ok(statements), steps),
@@ -288,6 +296,27 @@ impl Core {
     /// The device with this ifindex.
     pub fn link_at(&self, ifindex: u32) -> Option<&crate::Link> {
         self.network.links.get(&ifindex)
+    }
+
+    /// Follows another configuration.
+    fn choose(&mut self, choice: Choice, steps: &mut Steps) {
+        if choice == self.choice {
+            return;
+        }
+        if choice.ports != self.choice.ports && !choice.ports.is_empty() {
+            let is_named = |ifindex: &u32| {
+                self.network.links.get(ifindex).is_some_and(|link| choice.ports.contains(&link.name))
+            };
+            self.unchosen = self.ports.keys().copied().filter(|ifindex| !is_named(ifindex)).collect();
+            self.refused.clear();
+        }
+        if choice.captures == CaptureChoice::Ignore {
+            self.captures.clear();
+        }
+        self.ruleset.set_limits(choice.limits);
+        self.choice = choice;
+        steps.find_captures = true;
+        steps.replan = true;
     }
 
     fn adopt(&mut self, now: Instant, state: Vec<Event>, steps: &mut Steps) {
@@ -427,13 +456,19 @@ impl Core {
     fn settle_ports(&mut self, now: Instant) -> Vec<Action> {
         self.plans += 1;
         let own = &self.own_programs;
+        let unchosen = std::mem::take(&mut self.unchosen);
+        let kept = (!unchosen.is_empty()).then(|| {
+            let mut kept = self.ports.clone();
+            kept.retain(|ifindex, _| !unchosen.contains(ifindex));
+            kept
+        });
         let mut want = self.choice.plan(
             &self.network,
             &self.captures,
             &self.programs,
             &self.external,
             &|prog| own.contains(&prog),
-            &self.ports,
+            kept.as_ref().unwrap_or(&self.ports),
         );
         self.surveys.set_ports(now, &self.choice.surveyed(&self.network, &want));
         self.choice.apply_surveys(&self.network, &self.surveys, &mut want);
@@ -449,8 +484,14 @@ impl Core {
             view.setting.bridged = self.network.bridged(*ifindex, &seen, tracking);
             view.setting.floods_unseen = self.network.floods_unseen(*ifindex, &seen);
         }
+        // Programs of tc find no port where a flow leads, and hand its packets to Linux; other engines do not look.
+        let by_tc_alone = |ifindex: &u32| {
+            self.ports
+                .get(ifindex)
+                .is_none_or(|view| view.setting.engine == Engine::Tc && !view.setting.xdp_in)
+        };
+        let mut moved = (!gone.iter().all(by_tc_alone)).then_some(Cause::Engine);
         let mut actions: Vec<Action> = gone.into_iter().map(|ifindex| Action::Detach { ifindex }).collect();
-        let mut moved = (!actions.is_empty()).then_some(Cause::Engine);
         for (ifindex, view) in &want {
             match self.ports.get(ifindex) {
                 None => actions.push(Action::Attach(view.setting)),

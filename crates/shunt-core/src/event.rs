@@ -1,6 +1,6 @@
 //! Events: the kernel's state and its changes, as plain values.
 
-use crate::{Cause, Scope, Statement};
+use crate::{Cause, Choice, Scope, Statement};
 use shunt_api::Proto;
 use shunt_wire::Mac;
 use std::{
@@ -336,6 +336,8 @@ pub enum Event {
     External(ExternalState),
     /// The sysctls of br_netfilter; `None` if br_netfilter is not loaded.
     BridgeCalls(Option<BridgeCalls>),
+    /// Somebody changed the configuration.
+    Chosen(Choice),
     /// Messages from a source were lost.
     Overrun(EventSource),
     /// A TCP connection cannot be learned before BE_LIBERAL is set on both its directions.

@@ -9,7 +9,7 @@ use shunt_api::{CaptureChoice, Engine, EngineChoice, FilterHook, LimitChoice, Po
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The part of the configuration that the policy follows.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice {
     /// The names of the ports; empty for all devices that forward traffic.
     pub ports: Vec<String>,

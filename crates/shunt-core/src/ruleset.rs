@@ -49,6 +49,11 @@ impl Ruleset {
         Self { limits, ..Self::default() }
     }
 
+    /// Changes the treatment of the traffic that rules limit.
+    pub(crate) fn set_limits(&mut self, limits: LimitChoice) {
+        self.limits = limits;
+    }
+
     pub(crate) fn is_new(&self) -> bool {
         matches!(self.state, State::New)
     }

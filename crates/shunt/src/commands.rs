@@ -27,6 +27,7 @@ mod probe;
 mod qos;
 mod quality;
 mod reg;
+mod reload;
 mod report;
 mod status;
 mod top;
@@ -109,6 +110,7 @@ commands! {
     Probe(probe::ProbeArgs),
     Up(up::UpArgs),
     Down(down::DownArgs),
+    Reload(reload::ReloadArgs),
     Status(status::StatusArgs),
     Flows(flows::FlowsArgs),
     Export(export::ExportArgs),

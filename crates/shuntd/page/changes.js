@@ -7,30 +7,13 @@ import { lastTwo } from "./readings.js";
 
 const ROWS_AT_FIRST = 10;
 const ROWS_MOST = 512;
-const TEXTS = {
-	"started": ({ version, after_crash }) => `The daemon started, version ${version}${after_crash ? "; the one before was killed or lost its power" : ""}`,
-	"stopped": ({ by }) => `The daemon was stopped by ${by}`,
-	"engine": ({ port, from, to, why }) => (from ? `${port}: engine ${to} instead of ${from}: ${why}` : `${port}: a port, engine ${to}: ${why}`),
-	"port-removed": ({ port }) => `${port}: no longer a port`,
-	"port-up": ({ port }) => `${port}: up`,
-	"port-down": ({ port }) => `${port}: down, or without carrier`,
-	"held": ({ why }) => `Learning off: ${why}`,
-	"released": () => "Learning on again: no rule stops it",
-	"invalidated": ({ cause }) => `Flows invalidated by a change of kind ${cause}`,
-	"off-added": ({ which }) => `Fast path turned off for ${which}`,
-	"off-removed": ({ which }) => `Fast path on again for ${which}`,
-	"fault": ({ what }) => `Fault: ${what}`,
-	"clock-set": ({ by_s }) => `The clock was set ${by_s < 0 ? "back" : "forward"} by ${Math.abs(by_s)} s`,
-};
-
 let hasHistory = false;
 let isWhole = false;
 
-/** An event as a sentence. */
-export function text(event) {
-	const known = TEXTS[event.event];
-	const times = event.times > 1 ? `, ${event.times} times until ${clock(event.last_at * 1000)}` : "";
-	return `${known ? known(event) : event.event}${times}`;
+/** An event as a sentence. The daemon has the words. */
+export function text({ text, event, times, last_at }) {
+	const said = text || event;
+	return `${said.charAt(0).toUpperCase()}${said.slice(1)}${times > 1 ? `, ${times} times until ${clock(last_at * 1000)}` : ""}`;
 }
 
 /** Shows the events of the history, the newest first. */
@@ -66,7 +49,7 @@ export function showStatus() {
 	for (const [cause, count] of Object.entries(now.status.epoch_moves)) {
 		const times = count - (before.status.epoch_moves[cause] ?? 0);
 		if (times > 0) {
-			at("changes").prepend(line(now.at, text({ event: "invalidated", cause, times, last_at: now.at / 1000 }), ""));
+			at("changes").prepend(line(now.at, text({ event: cause, times, last_at: now.at / 1000 }), ""));
 		}
 	}
 	[...at("changes").children].slice(ROWS_MOST).forEach((old) => old.remove());

@@ -10,11 +10,15 @@ import { explain } from "./why.js";
 // Above this number of flows, the page reads them only when asked.
 const MANY_FLOWS = 20000;
 const ROWS_AT_ONCE = 50;
+// The busiest connections are enough, unless somebody looks for others.
+const READ_AT_ONCE = 1000;
 const PROTOCOLS = { 1: "icmp", 6: "tcp", 17: "udp", 41: "6in4", 47: "gre", 50: "esp", 58: "icmpv6", 132: "sctp" };
 
 let connections = [];
 let isOnScreen = false;
 let isMany = false;
+let hasAll = true;
+let isReading = false;
 let most = ROWS_AT_ONCE;
 
 const COLUMNS = [
@@ -28,9 +32,11 @@ const COLUMNS = [
 	{ title: "total", text: (c) => bytes(c.bytes), value: (c) => c.bytes, isMinor: true },
 	{ title: "age", text: (c) => time(c.age_s), value: (c) => c.age_s, isMinor: true },
 ];
+const BUSIEST_FIRST = { column: COLUMNS.find(({ title }) => title === "rate"), down: true };
 const table = new Table("flows", "Connections; press one to learn why it is fast or slow", COLUMNS, {
 	key: (c) => c.key,
-	order: { column: COLUMNS.find(({ title }) => title === "rate"), down: true },
+	order: BUSIEST_FIRST,
+	sorted: readMore,
 });
 
 function fast(connection) {
@@ -60,11 +66,36 @@ function show() {
 	at("more-flows").hidden = found.length <= most;
 	const first = found.length > most ? `the first ${most} of ` : "";
 	const all = words.length ? ` of ${connections.length}` : "";
-	setText(at("flow-count"), `${first}${found.length}${all} connections`);
+	setText(at("flow-count"), `${first}${found.length}${all}${hasAll ? "" : " busiest"} connections`);
+}
+
+function wantsAll() {
+	const { column, down } = table.order;
+	const isBusiestFirst = column === BUSIEST_FIRST.column && down;
+	return !isBusiestFirst || most > READ_AT_ONCE || at("search").value.trim() !== "";
+}
+
+/** Reads the connections that were left out, once somebody wants them. */
+function readMore() {
+	if (!hasAll && !isReading && wantsAll()) {
+		readAll().catch(failed);
+	}
 }
 
 async function readAll() {
-	const [listed, slower] = [await read("/v1/flows?rate_over_ms=500"), await read("/v1/slow?rate_over_ms=500")];
+	isReading = true;
+	try {
+		await readSome(wantsAll() ? "" : `&most=${READ_AT_ONCE}`);
+	} finally {
+		isReading = false;
+	}
+	readMore();
+}
+
+async function readSome(limit) {
+	const listed = await read(`/v1/flows?rate_over_ms=500${limit}`);
+	const slower = await read("/v1/slow?rate_over_ms=500");
+	hasAll = limit === "" || listed.length < READ_AT_ONCE;
 	connections = [...listed.map(fast), ...slower.connections.map(slow)];
 	setText(at("flow-error"), "");
 	showNotes(slower);
@@ -94,10 +125,14 @@ export const source = {
 
 /** Calls `wake` when the list comes onto the screen. */
 export function start(wake) {
-	at("search").addEventListener("input", show);
+	at("search").addEventListener("input", () => {
+		show();
+		readMore();
+	});
 	at("more-flows").addEventListener("click", () => {
 		most += 4 * ROWS_AT_ONCE;
 		show();
+		readMore();
 	});
 	at("load-many").append(button("Read the connections", () => readAll().catch(failed)));
 	new IntersectionObserver(([seen]) => {

@@ -8,9 +8,9 @@
 import { at, button, element, parent, setText } from "./dom.js";
 
 export class Table {
-	/** `key` of an item is the identity of its row. With `order`, people may sort: `{ column, down }`. */
-	constructor(id, caption, columns, { key, order = null }) {
-		Object.assign(this, { columns, key, order, items: [], rows: new Map() });
+	/** `key` of an item is the identity of its row. With `order`, people may sort: `{ column, down }`; then `sorted` is called. */
+	constructor(id, caption, columns, { key, order = null, sorted = () => {} }) {
+		Object.assign(this, { columns, key, order, sorted, items: [], rows: new Map() });
 		const table = at(id);
 		table.setAttribute("role", "table");
 		table.classList.add("cards");
@@ -66,6 +66,7 @@ export class Table {
 		this.order = { column, down: isAgain ? !this.order.down : Boolean(column.value) };
 		this.showOrder();
 		this.show(this.items, this.most);
+		this.sorted();
 	}
 
 	showOrder() {

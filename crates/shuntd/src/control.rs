@@ -5,6 +5,7 @@
 //! (`shunt-http`), except for the few that watch, and those that read a long answer without stopping.
 
 mod admission;
+mod busiest;
 mod event_stream;
 mod long_answer;
 mod metrics;
@@ -17,19 +18,19 @@ mod stored_reports;
 pub use crate::usage::HostTotals;
 pub use metrics::MetricsSource;
 pub use routes::openapi_document;
-pub(crate) use socket::check;
 pub use socket::{Listeners, bind, clean_up, unbind};
+pub(crate) use socket::{NewListeners, check, group, let_read};
 
 use crate::{
     connection_search::{Candidate, Found},
     history::Range,
 };
-use admission::Client;
+use admission::{Client, PageAccess};
 use hyper::{Request, body::Incoming};
 use shunt_api::{
     Connection, Explained, Failure, HistoryTable, OffRemoval, OffRequest, OffRule, QosRemoval, QosStatus,
-    QosTable, Selection, SlowTable, StaticRemoval, StaticTable, Status, Tracked, Usage, UsageQuery,
-    WatchEvent,
+    QosTable, Reload, ReloadRequest, Selection, SlowTable, StaticRemoval, StaticTable, Status, Tracked,
+    Usage, UsageQuery, WatchEvent,
 };
 use shunt_http::{Admission, Hosts, Refusal};
 use std::{
@@ -38,6 +39,7 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
+use stored_reports::ReportsDirectory;
 use tokio::{
     io,
     net::{TcpListener, TcpStream, UnixListener},
@@ -75,6 +77,8 @@ pub enum Call {
     Usage(UsageQuery, oneshot::Sender<Result<Job<Usage>, Failure>>),
     /// Retire every learned flow. The answer is their number.
     Flush(oneshot::Sender<u64>),
+    /// Read the configuration again. The answer comes when the ports are as it wants them.
+    Reload(ReloadRequest, oneshot::Sender<Result<Reload, Failure>>),
     /// Detach from all ports and exit. Answered after everything is undone.
     Stop(oneshot::Sender<()>),
     /// Add or replace static flows and routes; the table has passed [`StaticTable::check`]. The answer is how many
@@ -142,12 +146,20 @@ pub trait FlowSource: fmt::Debug + Send {
 
 /// The thread of the control socket's server.
 #[derive(Debug)]
-pub struct Server(JoinHandle<()>);
+pub struct Server {
+    thread: JoinHandle<()>,
+    changes: mpsc::UnboundedSender<NewListeners>,
+}
 
 impl Server {
+    /// Where to send changes of what is served where.
+    pub(crate) fn changes(&self) -> mpsc::UnboundedSender<NewListeners> {
+        self.changes.clone()
+    }
+
     /// Waits until the last answers have been sent. The receiver of calls must have been dropped.
     pub fn wait(self) {
-        if self.0.join().is_err() {
+        if self.thread.join().is_err() {
             tracing::error!("the control socket's thread has panicked");
         }
     }
@@ -163,14 +175,15 @@ pub fn start(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Result<Serv
         .max_blocking_threads(THREADS_MAX)
         .thread_name("shuntd-list")
         .build()?;
+    let (changes, changed) = mpsc::unbounded_channel();
     let thread = thread::Builder::new().name("shuntd-control".to_owned()).spawn(move || {
-        if let Err(error) = runtime.block_on(serve(listeners, calls)) {
+        if let Err(error) = runtime.block_on(serve_changing(listeners, calls, changed)) {
             tracing::error!("the control socket is closed: {error}");
         }
         // Does not wait for lists whose clients have gone.
         runtime.shutdown_background();
     })?;
-    Ok(Server(thread))
+    Ok(Server { thread, changes })
 }
 
 /// Threads that make answers: more than there may be long answers at a time.
@@ -186,29 +199,70 @@ const LINGER: Duration = Duration::from_secs(1);
 /// # Errors
 /// When the listeners cannot be used in this runtime.
 pub async fn serve(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Result<()> {
+    let (_, never) = mpsc::unbounded_channel();
+    serve_changing(listeners, calls, never).await
+}
+
+/// What is served, and for whom.
+struct Served {
+    metrics: Option<TcpListener>,
+    page: Option<TcpListener>,
+    access: Option<PageAccess>,
+    hosts: Hosts,
+    reports: ReportsDirectory,
+}
+
+impl Served {
+    /// Serves something else from now on. Clients that are connected are served as before until they have gone.
+    fn change(&mut self, new: NewListeners) -> io::Result<()> {
+        let NewListeners { metrics, page, access, hosts, reports } = new;
+        if let Some(metrics) = metrics {
+            self.metrics = metrics.map(TcpListener::from_std).transpose()?;
+        }
+        if let Some(page) = page {
+            self.page = page.map(TcpListener::from_std).transpose()?;
+        }
+        (self.access, self.hosts) = (access, hosts);
+        self.reports.set(reports);
+        Ok(())
+    }
+}
+
+async fn serve_changing(
+    listeners: Listeners,
+    calls: mpsc::Sender<Call>,
+    mut changes: mpsc::UnboundedReceiver<NewListeners>,
+) -> io::Result<()> {
     let control = UnixListener::from_std(listeners.control)?;
-    let metrics = listeners.metrics.map(TcpListener::from_std).transpose()?;
     let page =
         listeners.page.map(|(page, access)| Ok::<_, io::Error>((TcpListener::from_std(page)?, access)));
     let (page, access) = page.transpose()?.unzip();
-    let hosts = listeners.hosts;
+    let mut served = Served {
+        metrics: listeners.metrics.map(TcpListener::from_std).transpose()?,
+        page,
+        access,
+        hosts: listeners.hosts,
+        reports: ReportsDirectory::new(listeners.reports),
+    };
     let metrics_only = routes::metrics_router(calls.clone());
     let [all, page_only] =
-        [routes::router, routes::page_router].map(|router| router(calls.clone(), listeners.reports.clone()));
+        [routes::router, routes::page_router].map(|router| router(calls.clone(), served.reports.clone()));
     let mut admission = Admission::default();
     loop {
         let admitted = tokio::select! {
             () = calls.closed() => break,
+            Some(new) = changes.recv() => served.change(new),
             accepted = control.accept() => accepted.map(|(stream, _)| {
                 let client = Client::from_peer(&stream);
-                admission.serve(client, stream, &all, refusal_for(client, hosts.clone()));
+                admission.serve(client, stream, &all, refusal_for(client, served.hosts.clone()));
             }),
-            accepted = accept(metrics.as_ref()) => accepted.map(|(stream, own)| {
-                let refused = refusal_for(Client::Network, hosts.on_tcp(own));
+            accepted = accept(served.metrics.as_ref()) => accepted.map(|(stream, own)| {
+                let refused = refusal_for(Client::Network, served.hosts.on_tcp(own));
                 admission.serve(Client::Network, stream, &metrics_only, refused);
             }),
-            accepted = accept(page.as_ref()) => accepted.map(|(stream, own)| {
-                let (access, refused) = (access.clone(), refusal_for(Client::Page, hosts.on_tcp(own)));
+            accepted = accept(served.page.as_ref()) => accepted.map(|(stream, own)| {
+                let refused = refusal_for(Client::Page, served.hosts.on_tcp(own));
+                let access = served.access.clone();
                 admission.serve(Client::Page, stream, &page_only, move |request| {
                     let without_token = || access.as_ref().and_then(|access| access.refusal(request));
                     refused(request).or_else(|| without_token().map(Refusal::from))

@@ -11,6 +11,7 @@ mod external;
 mod kernel_state;
 mod look_ahead;
 mod recorder;
+mod reload;
 mod ruleset_reader;
 mod settings;
 mod status;
@@ -34,6 +35,8 @@ use crate::{
     trace_stream::TraceStream,
     usage::KeptLedger,
 };
+pub(crate) use reload::Reloads;
+
 use attachments::{Clsacts, PendingPorts};
 use blocking::BlockingCalls;
 use data_plane_events::DataPlaneEvents;
@@ -48,10 +51,11 @@ use shunt_core::{Action, Cause, Connection, Core, Event, EventSource, TrackedDir
 use shunt_kernel::{Linux, NetlinkSubscription};
 use std::{
     collections::BTreeMap,
+    io::{self, IsTerminal},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal as Signals, SignalKind, signal},
     sync::{mpsc, oneshot},
     time::{MissedTickBehavior, interval, sleep_until},
 };
@@ -97,6 +101,7 @@ pub(crate) struct Daemon {
     external: ExternalEngine,
     /// Devices whose clsact qdisc this daemon has created.
     clsacts: Clsacts,
+    reloads: Reloads,
     pending_ports: PendingPorts,
     looking_ahead: LookingAhead,
     /// Why a port could not be attached to before the event loop runs.
@@ -120,7 +125,13 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    pub(crate) fn new(instance: Instance, config: Config, parts: Parts, priority: Priority) -> Self {
+    pub(crate) fn new(
+        instance: Instance,
+        config: Config,
+        parts: Parts,
+        priority: Priority,
+        reloads: Reloads,
+    ) -> Self {
         Self {
             instance,
             config,
@@ -147,6 +158,7 @@ impl Daemon {
             ruleset_reader: RulesetReader::default(),
             external: ExternalEngine::default(),
             clsacts: Clsacts::default(),
+            reloads,
             pending_ports: PendingPorts::default(),
             looking_ahead: LookingAhead::default(),
             first_failure: None,
@@ -164,7 +176,7 @@ impl Daemon {
 
     /// Attaches to the ports, then serves until a signal or a client stops the daemon. Everything is detached on
     /// return.
-    pub(crate) async fn run(mut self, listeners: control::Listeners) -> Result<(), Failure> {
+    pub(crate) async fn run(mut self, listeners: control::Listeners, hangup: Signals) -> Result<(), Failure> {
         self.write_settings();
         if !self.off_rules.is_empty() {
             self.plane.set_off(&self.off_rules.matches()).map_err(internal)?;
@@ -189,7 +201,8 @@ impl Daemon {
         self.warn_of_unused_queues();
         let (calls, mut calls_rx) = mpsc::channel(16);
         let server = control::start(listeners, calls).map_err(internal)?;
-        let stopped = self.serve(&mut calls_rx, iptables).await;
+        self.reloads.set_listeners(server.changes());
+        let stopped = self.serve(&mut calls_rx, iptables, hangup).await;
         self.external.stop().await;
         if let Some(blocking) = self.blocking.take() {
             blocking.end();
@@ -234,6 +247,7 @@ impl Daemon {
         &mut self,
         calls: &mut mpsc::Receiver<Call>,
         mut iptables: mpsc::Receiver<Event>,
+        mut hangup: Signals,
     ) -> Result<Option<oneshot::Sender<()>>, Failure> {
         let mut subscription =
             self.subscription.take().ok_or_else(|| internal("serve() was called twice"))?;
@@ -258,6 +272,7 @@ impl Daemon {
                     _ = ticks.tick() => Turn::Tick,
                     _ = sigterm.recv() => Turn::Signal,
                     _ = sigint.recv() => Turn::Signal,
+                    _ = hangup.recv() => Turn::Hangup,
                     changes = subscription.next() => Turn::KernelChanges(changes),
                     Some(done) = finished.recv() => Turn::Finished(done),
                     done = BlockingCalls::next(&mut self.blocking) => Turn::Done(done),
@@ -277,6 +292,9 @@ impl Daemon {
             match turn {
                 Turn::Tick => self.on_tick(&mut service_manager),
                 Turn::Signal => break (None, "a signal"),
+                // The terminal of a daemon in the foreground was closed.
+                Turn::Hangup if io::stderr().is_terminal() => break (None, "the end of its terminal"),
+                Turn::Hangup => self.reload_by_signal(),
                 Turn::NoCalls => break (None, "the end of its control socket"),
                 Turn::KernelChanges(changes) => self.on_kernel_changes(changes.map_err(internal)?),
                 Turn::Finished(done) => self.on_finished(done),
@@ -312,6 +330,8 @@ impl Daemon {
             tracing::warn!("a rule of `shunt off` has ended, but its connections stay slow: {error}");
         }
         self.record_tick();
+        self.settle_reload();
+        self.compare_config();
         self.review_look_ahead();
         self.update_usage();
         self.trace_stream.report_lost(&self.plane);

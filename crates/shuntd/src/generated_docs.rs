@@ -2,7 +2,7 @@
 //! would be generated now.
 
 use clap::Parser;
-use shunt_api::{DaemonArguments, FailureCode};
+use shunt_api::{ChangeEffect, Config, DaemonArguments, FailureCode, KeyAnswer};
 use shunt_bpf::abi::{REASONS, Reason, ReasonKind};
 use std::{env, fs, path::PathBuf};
 
@@ -52,6 +52,60 @@ This page is generated from the daemon's source: `shunt why` prints the same tex
     page
 }
 
+fn reload() -> String {
+    let mut page = "\
+# Changing the configuration while the daemon runs
+
+`shunt reload` lets the running daemon read its configuration file again. So do `systemctl reload shuntd@default` and
+SIGHUP. The daemon checks the file as `shunt up --dry-run` does, and applies what differs from what runs: all of it or,
+if something is wrong, nothing. `shunt reload --dry-run` says what would change.
+
+```console
+# shunt reload --dry-run
+# shunt reload
+```
+
+- **A wrong file** is refused with the error that a start would print; the daemon goes on with what it has, and the exit
+  code is not 0. So is a file that does not stop changing while it is read. Write the new file beside the old one and
+  rename it: half a file may be a valid one.
+- **A key that needs a restart** keeps everything from being applied (exit code 31, `needs-restart`). `shunt reload
+  --partial` applies the others.
+- **Options of the command line** override the file, as at the start; the answer names these keys.
+- **`shunt status`** says when the configuration was last read again and what came of it, and which keys of the file
+  differ from what runs, within a few seconds. [The history](guide/history.md) has each reload with its cause.
+- **Flows** that do not depend on what changes stay fast: no packet of theirs takes the slow path for a reload, except
+  for keys under *relearn*, where all flows prove themselves again, which takes a packet or two of each.
+
+This page is generated from the daemon's source.
+"
+    .to_owned();
+    let effects = [
+        (ChangeEffect::InPlace, "In place", "These are applied while flows go on."),
+        (ChangeEffect::Relearn, "Relearn", "These are applied, and flows prove themselves again."),
+        (
+            ChangeEffect::Restart,
+            "Restart",
+            "These need a restart: `systemctl restart shuntd@default`, or `shunt down` and `shunt up`.",
+        ),
+    ];
+    for (effect, title, what) in effects {
+        page += &format!("\n## {title}\n\n{what}\n\n");
+        for KeyAnswer { key, how, restart_when, .. } in
+            Config::answers().iter().filter(|one| one.effect == effect)
+        {
+            let restart =
+                restart_when.map_or_else(String::new, |when| format!(" A restart is needed if {when}."));
+            page += &format!("- `{key}`: {how}.{restart}\n");
+        }
+    }
+    page
+}
+
+#[test]
+fn the_kept_page_of_reloads_is_current() {
+    assert_kept_page("reload.md", &reload());
+}
+
 fn capital(sentence: &str) -> String {
     let (first, rest) = sentence.split_at(1);
     first.to_uppercase() + rest
@@ -68,6 +122,7 @@ fn the_systemd_unit_uses_options_and_exit_codes_that_exist() {
     let command = value("ExecStart=").replace("%i", "lan").replace("$OPTIONS", "--port lan0 --port wan0");
     let arguments = DaemonArguments::try_parse_from(command.split_whitespace()).unwrap();
     assert_eq!((arguments.instance.as_str(), arguments.ports.len()), ("lan", 2));
+    assert_eq!(value("ExecReload="), "/usr/local/bin/shunt reload --instance %i");
     let permanent =
         [FailureCode::Usage, FailureCode::BadConfig, FailureCode::AlreadyRunning, FailureCode::GroupMissing];
     let codes = permanent.map(|code| code.exit_code().to_string());

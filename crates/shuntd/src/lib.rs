@@ -26,6 +26,7 @@ mod preview;
 mod priority;
 mod queue_settings;
 mod reasons;
+mod reload;
 mod rtnl_barrier;
 mod service_manager;
 mod slow_connections;
@@ -38,54 +39,31 @@ mod trace_stream;
 mod usage;
 
 use clap::Parser;
+use config_file::ConfigSource;
+use log_writer::LogFilter;
 use nix::sys::signal::{SigSet, Signal};
 use priority::Priority;
 use serde::Serialize;
-use shunt_api::{Config, DaemonArguments, EngineChoice, Failure, FailureCode, Instance, LogLevel};
+use shunt_api::{Config, DaemonArguments, Failure, FailureCode, Instance};
 use std::{
     io::{self, Write},
     process::ExitCode,
 };
-use tracing_subscriber::filter::LevelFilter;
+use tokio::signal::unix::{SignalKind, signal};
 
-/// The configuration file, overridden by the command line.
-fn config_of(arguments: &DaemonArguments) -> Result<Config, Failure> {
-    let mut config = config_file::load(arguments.config.as_deref())?;
-    if let Some(engine) = &arguments.engine {
-        config.engine =
-            engine.parse::<EngineChoice>().map_err(|why| Failure::new(FailureCode::Usage, why))?;
-    }
-    if !arguments.ports.is_empty() {
-        Config::check_ports(&arguments.ports)
-            .map_err(|why| Failure::new(FailureCode::Usage, format!("--port: {why}")))?;
-        config.ports.clone_from(&arguments.ports);
-    }
-    if !arguments.external_ports.is_empty() {
-        Config::check_ports(&arguments.external_ports)
-            .map_err(|why| Failure::new(FailureCode::Usage, format!("--external-port: {why}")))?;
-        config.external_ports.clone_from(&arguments.external_ports);
-    }
-    config.external_core = arguments.core.or(config.external_core);
-    if config.max_flows == 0 {
-        config.max_flows = table_size::of_this_machine();
-    }
-    Ok(config)
-}
-
-fn level_of(level: LogLevel) -> LevelFilter {
-    match level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    }
+/// The configuration, with the size of the flow tables for this machine if it leaves that to the daemon.
+fn sized(configured: &Config) -> Config {
+    let max_flows = match configured.max_flows {
+        0 => table_size::of_this_machine(),
+        flows => flows,
+    };
+    Config { max_flows, ..configured.clone() }
 }
 
 fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
     let instance: Instance = arguments.instance.parse()?;
     if arguments.list_ports {
-        return print(&preview::port_names(&config_of(arguments)?)?);
+        return print(&preview::port_names(&ConfigSource::from_arguments(arguments)?.load()?)?);
     }
     if !arguments.reduce_btf.is_empty() {
         return kernel_types::reduce(&arguments.reduce_btf, arguments.build_id.as_deref());
@@ -94,20 +72,17 @@ fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
     if arguments.cleanup {
         return start::clean_up(&instance);
     }
-    let config = config_of(arguments)?;
-    tracing_subscriber::fmt()
-        .with_max_level(level_of(config.log))
-        .with_writer(|| log_writer::LogWriter)
-        .with_target(false)
-        .with_ansi(false)
-        .init();
+    let source = ConfigSource::from_arguments(arguments)?;
+    let configured = source.load()?;
+    let config = sized(&configured);
+    let log = LogFilter::start(config.log);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| Failure::new(FailureCode::Internal, format!("cannot start the event loop: {e}")))?;
     // A parent process may have blocked these signals, and the daemon would inherit that.
-    let stop_signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
-    stop_signals.thread_unblock().map_err(failures::internal)?;
+    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
+    signals.thread_unblock().map_err(failures::internal)?;
     runtime.block_on(async {
         if arguments.dry_run {
             return print(&preview::dry_run(&instance, &config).await?);
@@ -115,13 +90,18 @@ fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
         if arguments.probe {
             return print(&preview::probe_machine(&instance, &config).await?);
         }
+        // A reload may be asked for while the programs are loaded, and must not end the daemon.
+        let hangup = signal(SignalKind::hangup()).map_err(failures::internal)?;
         let listeners = control::bind(&instance, &config)?;
         let ended = match start::prepare(&instance, &config) {
             // Only now: with SCHED_RR, the verifier, which takes about a second to load the programs, would keep a
             // router with one CPU from everything else.
             Ok(parts) => {
                 let priority = Priority::raise();
-                daemon::Daemon::new(instance.clone(), config, parts, priority).run(listeners).await
+                let reloads = daemon::Reloads::new(source, &config, configured.max_flows, log);
+                daemon::Daemon::new(instance.clone(), config, parts, priority, reloads)
+                    .run(listeners, hangup)
+                    .await
             }
             Err(failure) => Err(failure),
         };

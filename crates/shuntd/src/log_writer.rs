@@ -1,11 +1,15 @@
 //! Writes the log to standard error, and drops what cannot be written: a full disk or a closed pipe must not end the
-//! daemon.
+//! daemon. The level can be changed.
 
 use nix::sys::stat::{SFlag, fstat};
+use shunt_api::LogLevel;
 use std::{
     io::{self, Write},
     os::fd::AsFd,
     sync::atomic::{AtomicU64, Ordering},
+};
+use tracing_subscriber::{
+    Registry, filter::LevelFilter, fmt, layer::SubscriberExt, registry, reload, util::SubscriberInitExt,
 };
 
 /// The size of a log file from which on its lines are dropped: `shunt up` starts a new file each time, and keeps the
@@ -17,6 +21,36 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 /// The number of lines that were dropped.
 pub(crate) fn lost_lines() -> u64 {
     LOST.load(Ordering::Relaxed)
+}
+
+/// The level from which on messages are logged.
+#[derive(Debug)]
+pub(crate) struct LogFilter(reload::Handle<LevelFilter, Registry>);
+
+impl LogFilter {
+    /// Begins to log.
+    pub(crate) fn start(level: LogLevel) -> Self {
+        let (filter, handle) = reload::Layer::new(level_of(level));
+        let lines = fmt::layer().with_writer(|| LogWriter).with_target(false).with_ansi(false);
+        registry().with(filter).with(lines).init();
+        Self(handle)
+    }
+
+    pub(crate) fn set(&self, level: LogLevel) {
+        if let Err(error) = self.0.reload(level_of(level)) {
+            tracing::warn!("cannot change the log level: {error}");
+        }
+    }
+}
+
+fn level_of(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
 }
 
 /// Standard error. Each write is one line; none fails.

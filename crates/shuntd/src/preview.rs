@@ -40,7 +40,7 @@ pub(crate) async fn dry_run(instance: &Instance, config: &Config) -> Result<DryR
     let plane = load(&machine, config)?;
     let mut core = start::core(config, plane.xdp_program_ids());
     core.handle(Instant::now(), Event::Dump(machine.state.clone()));
-    let mut of_ports = start::port_obstacles(instance, &core, &mut machine.kernel, config)?;
+    let mut of_ports = start::port_obstacles(instance, &core, &mut machine.kernel, config, &|_| false)?;
     // Most likely this instance itself is attached there.
     of_ports.retain(|obstacle| !running || obstacle.code != FailureCode::PortTaken);
     start::refuse(of_ports)?;
@@ -81,7 +81,7 @@ pub(crate) async fn probe_machine(instance: &Instance, config: &Config) -> Resul
     let mut core = start::core(config, own.chain(plane.iter().flat_map(DataPlane::xdp_program_ids)));
     core.handle(Instant::now(), Event::Dump(machine.state.clone()));
     let runs = obstacles.iter().any(|obstacle| obstacle.code == FailureCode::AlreadyRunning);
-    let mut of_ports = start::port_obstacles(instance, &core, &mut machine.kernel, config)?;
+    let mut of_ports = start::port_obstacles(instance, &core, &mut machine.kernel, config, &|_| false)?;
     // Most likely this instance itself is attached there.
     of_ports.retain(|obstacle| !runs || obstacle.code != FailureCode::PortTaken);
     obstacles.extend(of_ports);

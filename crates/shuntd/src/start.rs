@@ -7,6 +7,7 @@ use crate::{
     kept_file::KeptFile,
     kernel_types::{self, pretends_missing},
     off_rules::{OffRules, unix_time},
+    reload::Loaded,
     usage::KeptLedger,
 };
 use shunt_api::{
@@ -112,12 +113,7 @@ impl Machine {
         if config.learn && self.types == TypesSource::Unknown {
             found.push(kernel_types::unknown());
         }
-        if let Some(core) = config.external_core.filter(|core| !has_core(*core)) {
-            found.push(failure(
-                FailureCode::Usage,
-                format!("core {core}: this machine has no such core; see lscpu"),
-            ));
-        }
+        found.extend(core_obstacle(config));
         let Forwarding { v4, v6 } = self.forwarding;
         if !v4 && !v6 && !shunt_core::has_bridge_with_two_ports(&self.state) {
             found.push(failure(
@@ -136,6 +132,13 @@ impl Machine {
     }
 }
 
+/// Why the external engine cannot run on its core.
+pub(crate) fn core_obstacle(config: &Config) -> Option<Failure> {
+    let core = config.external_core.filter(|core| !has_core(*core))?;
+    let why = format!("core {core}: this machine has no such core; see lscpu");
+    Some(failure(FailureCode::Usage, why))
+}
+
 fn has_core(number: u32) -> bool {
     Path::new(&format!("/sys/devices/system/cpu/cpu{number}")).exists()
 }
@@ -148,12 +151,13 @@ pub(crate) fn refuse(obstacles: Vec<Failure>) -> Result<(), Failure> {
 /// Loads the programs, and attaches none.
 pub(crate) fn load(machine: &Machine, config: &Config) -> Result<DataPlane, Failure> {
     let size = Size { max_flows: config.max_flows, seed: seed() };
+    let Loaded { xdp, external, .. } = Loaded::by(config);
     let options = LoadOptions {
         types: machine.types.clone(),
         learning: config.learn,
-        xdp: !matches!(config.engine, EngineChoice::Tc | EngineChoice::External),
+        xdp,
         verify_xdp: config.verify_checksums == ChecksumChoice::Always,
-        external: config.uses_external(),
+        external,
     };
     let plane = DataPlane::load(size, options).map_err(|e| load_failure(&e, Some(config.max_flows)))?;
     if config.learn && !plane.learns() {
@@ -168,14 +172,18 @@ pub(crate) fn load(machine: &Machine, config: &Config) -> Result<DataPlane, Fail
 
 /// The policy for a configuration.
 pub(crate) fn core(config: &Config, own_programs: impl IntoIterator<Item = u32>) -> Core {
-    let choice = Choice {
+    Core::new(choice(config), own_programs)
+}
+
+/// The part of a configuration that the policy follows.
+pub(crate) fn choice(config: &Config) -> Choice {
+    Choice {
         ports: config.ports.clone(),
         engine: config.engine,
         external_ports: config.external_ports.clone(),
         captures: config.captures,
         limits: config.limits,
-    };
-    Core::new(choice, own_programs)
+    }
 }
 
 /// Checks everything that can be checked before the first program is attached, then loads the programs.
@@ -202,7 +210,7 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
     remove_filters(instance, &mut kernel, &state);
     let mut core = core(config, plane.xdp_program_ids());
     let actions = core.handle(Instant::now(), Event::Dump(state));
-    refuse(port_obstacles(instance, &core, &mut kernel, config)?)?;
+    refuse(port_obstacles(instance, &core, &mut kernel, config, &|_| false)?)?;
     let state = state_dir(env::var_os(STATE_DIR_VARIABLE), env::var_os(RUNTIME_DIR_VARIABLE));
     let off_rules = OffRules::load(instance.off_path(&state), unix_time());
     let file = KeptFile::new(instance.history_path(&state), FILE_BYTES_MAX);
@@ -241,7 +249,8 @@ fn seed() -> u64 {
 }
 
 /// Faults of the ports: configured ones that do not exist or cannot be ports, none at all, too many, or ports that are
-/// in use. Filters left by a killed daemon of this instance are no obstacle, since a start removes them.
+/// in use, except by `is_own`, the present ports of this daemon. Filters left by a killed daemon of this instance are no
+/// obstacle, since a start removes them.
 ///
 /// # Errors
 /// If the filters of a port cannot be read.
@@ -250,6 +259,7 @@ pub(crate) fn port_obstacles(
     core: &Core,
     kernel: &mut Linux,
     config: &Config,
+    is_own: &dyn Fn(u32) -> bool,
 ) -> Result<Vec<Failure>, Failure> {
     let mut found = Vec::new();
     for name in &config.ports {
@@ -271,16 +281,18 @@ pub(crate) fn port_obstacles(
         ));
     }
     for (link, _) in core.ports() {
-        found.extend(port_obstacle(instance, core, kernel, config, link)?);
+        if !is_own(link.ifindex) {
+            found.extend(attached_obstacle(instance, kernel, link)?);
+        }
+        found.extend(xdp_obstacle(core, config, link));
     }
     Ok(found)
 }
 
-fn port_obstacle(
+/// The failure if another instance is attached to a port.
+fn attached_obstacle(
     instance: &Instance,
-    core: &Core,
     kernel: &mut Linux,
-    config: &Config,
     link: &Link,
 ) -> Result<Option<Failure>, Failure> {
     let name = &link.name;
@@ -298,23 +310,29 @@ fn port_obstacle(
             ),
         )));
     }
+    Ok(None)
+}
+
+/// The failure if a port must send by XDP and cannot.
+fn xdp_obstacle(core: &Core, config: &Config, link: &Link) -> Option<Failure> {
+    let name = &link.name;
     // A device without layer 2 uses tc with every engine, but nobody may ask for XDP there.
     let is_left_to_tc = link.layer != LinkLayer::Ethernet && config.ports.is_empty();
     if config.engine != EngineChoice::Xdp || is_left_to_tc {
-        return Ok(None);
+        return None;
     }
-    if let Some(id) = link.xdp_prog {
+    if let Some(id) = link.xdp_prog.filter(|id| !core.is_own_program(*id)) {
         let program = attach::program_name(id).unwrap_or_else(|| format!("id {id}"));
-        return Ok(Some(failure(
+        return Some(failure(
             FailureCode::PortBusy,
             format!(
                 "port {name}: XDP program `{program}` is already attached; detach it, or use --engine tc"
             ),
-        )));
+        ));
     }
-    Ok(core.lacks_xdp(link).map(|why| {
+    core.lacks_xdp(link).map(|why| {
         failure(FailureCode::NoNativeXdp, format!("port {name}: {why}; use --engine tc or --engine auto"))
-    }))
+    })
 }
 
 /// Whether the kernel has TCX. Attaches nothing.

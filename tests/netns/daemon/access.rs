@@ -86,6 +86,7 @@ fn members_of_the_group_may_read_and_change_nothing() {
             }
             for (method, path) in [
                 ("POST", "/v1/flush"),
+                ("POST", "/v1/reload"),
                 ("POST", "/v1/stop"),
                 ("POST", "/v1/static"),
                 ("DELETE", "/v1/static"),

@@ -365,6 +365,42 @@ fn queues_of_a_port_that_the_engine_does_not_serve_are_reported_as_not_in_use() 
 }
 
 #[test]
+fn a_reload_sets_queues_and_lets_another_process_take_over_while_flows_go_on() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = served(&lab, SELDOM_PROVED);
+    let there = Crossing::between(lab.lan(), lab.wan());
+    let packet = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("from the lan");
+    there.teach(&shuntd, &packet);
+    let reload = |lines: &str| {
+        let text = format!("max_flows = 16384\n{SELDOM_PROVED}\n{lines}\n");
+        fs::write(shuntd.directory().join("shunt.toml"), text).unwrap();
+        let (code, answer) = shuntd.request("POST", "/v1/reload", "").unwrap();
+        assert!(code == 200 && answer.contains("\"applied\":true"), "{code}: {answer}");
+        answer
+    };
+    let (before, process) = (shuntd.status(), engine_pid(&shuntd));
+    let answer = reload("[qos.r1]\nrate = \"500M\"");
+    assert!(
+        answer.contains("\"key\":\"qos.r1\",\"from\":\"none\"") && answer.contains("in-place"),
+        "{answer}"
+    );
+    assert_eq!((queues(&shuntd).qos.rate.0, engine_pid(&shuntd)), (500_000_000, process));
+    reload("external_wait = \"interrupt\"\n[qos.r1]\nrate = \"500M\"");
+    shuntd.wait_until("the other process serves both ports", is_served);
+    assert_ne!(engine_pid(&shuntd), process);
+    for packet in numbered(&packet, 0..20) {
+        there.pass(&packet);
+    }
+    let after = shuntd.status();
+    assert_eq!((after.epoch, after.reasons.get("miss")), (before.epoch, before.reasons.get("miss")));
+    assert_eq!(after.reasons.get("stale"), before.reasons.get("stale"));
+    shuntd.stop();
+}
+
+#[test]
 fn the_engine_ends_with_its_daemon() {
     if !require_root() {
         return;

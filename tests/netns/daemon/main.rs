@@ -30,6 +30,7 @@ mod programs;
 mod quality_command;
 mod readers;
 mod refusals;
+mod reload;
 mod restarts;
 mod slow_flows;
 mod systemd_unit;

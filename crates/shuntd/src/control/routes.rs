@@ -8,12 +8,13 @@ mod usage;
 use super::{
     Call, TrackedEntries,
     admission::Client,
+    busiest::{MOST_MAX, busiest},
     event_stream,
     long_answer::{Items, Writer},
     metrics::{self, METRICS_TYPE},
     page,
     share::{Common, Share},
-    stored_reports,
+    stored_reports::{self, ReportsDirectory},
 };
 use axum::{
     Extension, Json, Router,
@@ -29,9 +30,9 @@ use axum::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shunt_api::{
-    Connection, Count, ErrorBody, Explanation, Failure, FailureCode, PortQos, QosRemoval, QosStatus,
-    Selection, StaticRemoval, StaticTable, Status, StoredReport, Tracked, TrackedTable, WatchEvent,
-    check_qos,
+    Connection, Count, ErrorBody, Explanation, Failure, FailureCode, PortQos, QosRemoval, QosStatus, Reload,
+    ReloadRequest, Selection, StaticRemoval, StaticTable, Status, StoredReport, Tracked, TrackedTable,
+    WatchEvent, check_qos,
 };
 use shunt_http::{Refusal, Watched, bad, internal, unknown_method, unknown_path};
 use std::{
@@ -60,8 +61,7 @@ struct AppState {
     readers: Arc<Share>,
     /// Permits for bodies of requests.
     bodies: Arc<Semaphore>,
-    /// The directory of reports; empty for none.
-    reports: Arc<PathBuf>,
+    reports: ReportsDirectory,
 }
 
 /// The largest request body.
@@ -74,6 +74,8 @@ const BODY_TIME: Duration = Duration::from_secs(5);
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// The same for a stop, which waits for the kernel to release every attachment.
 const STOP_TIME: Duration = Duration::from_secs(20);
+/// The same for a reload, which waits for ports.
+const RELOAD_TIME: Duration = Duration::from_secs(20);
 /// Connections that are explained in one call. Each takes a few tens of microseconds of the event loop.
 const EXPLAINED_PER_CALL: usize = 16;
 /// The largest `rate_over_ms`.
@@ -91,6 +93,7 @@ fn paths() -> OpenApiRouter<AppState> {
         .routes(routes!(watch))
         .routes(routes!(usage::usage))
         .routes(routes!(flush))
+        .routes(routes!(reload))
         .routes(routes!(stop))
         .routes(routes!(list_static, add_static, del_static))
         .routes(routes!(off::list_off, off::add_off, off::del_off))
@@ -126,13 +129,13 @@ pub fn openapi_document() -> utoipa::openapi::OpenApi {
 }
 
 /// The paths of the control socket; `reports` is the directory of reports.
-pub(super) fn router(calls: mpsc::Sender<Call>, reports: PathBuf) -> Router {
+pub(super) fn router(calls: mpsc::Sender<Call>, reports: ReportsDirectory) -> Router {
     let (router, _) = paths().split_for_parts();
     with_fallbacks(with_page(router), calls, reports)
 }
 
 /// The paths that are served at the page's address: the page, and what it reads.
-pub(super) fn page_router(calls: mpsc::Sender<Call>, reports: PathBuf) -> Router {
+pub(super) fn page_router(calls: mpsc::Sender<Call>, reports: ReportsDirectory) -> Router {
     let (router, _) = OpenApiRouter::new()
         .routes(routes!(status))
         .routes(routes!(flows))
@@ -152,15 +155,15 @@ fn with_page(router: Router<AppState>) -> Router<AppState> {
 
 /// The paths that are served at the metrics address.
 pub(super) fn metrics_router(calls: mpsc::Sender<Call>) -> Router {
-    with_fallbacks(Router::new().route("/metrics", get(metrics)), calls, PathBuf::new())
+    with_fallbacks(Router::new().route("/metrics", get(metrics)), calls, ReportsDirectory::default())
 }
 
-fn with_fallbacks(router: Router<AppState>, calls: mpsc::Sender<Call>, reports: PathBuf) -> Router {
+fn with_fallbacks(router: Router<AppState>, calls: mpsc::Sender<Call>, reports: ReportsDirectory) -> Router {
     let state = AppState {
         owner: Share::of_owner(calls.clone()),
         readers: Share::of_readers(calls),
         bodies: Arc::new(Semaphore::new(BODIES_MAX)),
-        reports: Arc::new(reports),
+        reports,
     };
     router
         .fallback(unknown_path)
@@ -214,12 +217,27 @@ fn json(text: impl Into<Body>) -> Response {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
+struct RateQuery {
+    /// The time over which rates are measured, in milliseconds: the answer takes that long. 0 means over the life of
+    /// each flow.
+    #[serde(default = "half_a_second")]
+    #[param(required = false, maximum = 10_000)]
+    rate_over_ms: u64,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 struct FlowsQuery {
     /// The time over which rates are measured, in milliseconds: the answer takes that long. 0 means over the life of
     /// each flow.
     #[serde(default = "half_a_second")]
     #[param(required = false, maximum = 10_000)]
     rate_over_ms: u64,
+    /// Only so many connections: those with the highest rates in bit/s, sorted by rate. Absent for all, in no order.
+    #[serde(default)]
+    #[param(minimum = 1, maximum = 10_000)]
+    most: Option<usize>,
 }
 
 fn half_a_second() -> u64 {
@@ -234,21 +252,24 @@ async fn flows(
     Extension(watched): Extension<Watched>,
     query: Result<Query<FlowsQuery>, QueryRejection>,
 ) -> Result<Response, Refusal> {
-    let rate_over_ms = checked(query)?;
+    let Query(FlowsQuery { rate_over_ms, most }) = query.map_err(|why| bad(why.body_text()))?;
+    let rate_over_ms = checked(rate_over_ms)?;
+    if let Some(most) = most.filter(|most| !(1..=MOST_MAX).contains(most)) {
+        return Err(bad(format!("most: {most} is not within 1 to {MOST_MAX}")));
+    }
     let share = state.share(client);
-    let list = || list_flows(Arc::clone(&share), Duration::from_millis(rate_over_ms));
-    share.long.get(format!("flows {rate_over_ms}"), &watched, list).await.map(json)
+    let list = || list_flows(Arc::clone(&share), Duration::from_millis(rate_over_ms), most);
+    share.long.get(format!("flows {rate_over_ms} {most:?}"), &watched, list).await.map(json)
 }
 
-fn checked(query: Result<Query<FlowsQuery>, QueryRejection>) -> Result<u64, Refusal> {
-    let Query(FlowsQuery { rate_over_ms }) = query.map_err(|why| bad(why.body_text()))?;
+fn checked(rate_over_ms: u64) -> Result<u64, Refusal> {
     match rate_over_ms {
         0..=RATE_OVER_MAX_MS => Ok(rate_over_ms),
         _ => Err(bad(format!("rate_over_ms: {rate_over_ms} is not within 0 to {RATE_OVER_MAX_MS}"))),
     }
 }
 
-async fn list_flows(share: Arc<Share>, rate_over: Duration) -> Result<Writer, Refusal> {
+async fn list_flows(share: Arc<Share>, rate_over: Duration, most: Option<usize>) -> Result<Writer, Refusal> {
     let mut source = share.call(ANSWER_TIME, Call::Flows).await?;
     if !rate_over.is_zero() {
         source = on_other_thread(move || {
@@ -258,7 +279,10 @@ async fn list_flows(share: Arc<Share>, rate_over: Duration) -> Result<Writer, Re
         .await?;
         sleep(rate_over).await;
     }
-    Ok(Box::new(move |pieces| pieces.json(&Items::new(source.list()?))))
+    Ok(Box::new(move |pieces| match most {
+        Some(most) => pieces.json(&busiest(source.list()?, most)?),
+        None => pieces.json(&Items::new(source.list()?)),
+    }))
 }
 
 impl AppState {
@@ -349,6 +373,18 @@ async fn flush(State(state): Shared) -> Answer<Count> {
     count_answer(state.owner.call(ANSWER_TIME, Call::Flush).await)
 }
 
+/// Reads the configuration file again, checks it as a start would, and applies what has changed: all of it or, after an
+/// error, nothing. If a key needs a restart, nothing is applied unless the request is `partial`. The answer comes when
+/// ports are attached and detached, after ten seconds at most.
+#[utoipa::path(post, path = "/v1/reload", request_body = ReloadRequest, responses((status = 200, body = Reload), Refused))]
+async fn reload(State(state): Shared, body: Body) -> Answer<Reload> {
+    let request = match body.size_hint().exact() {
+        Some(0) => ReloadRequest::default(),
+        _ => state.read_json(body).await?,
+    };
+    Ok(Json(state.owner.call(RELOAD_TIME, |reply| Call::Reload(request, reply)).await??))
+}
+
 /// Detaches from all ports and ends the daemon. The answer comes when everything is undone.
 #[utoipa::path(post, path = "/v1/stop", responses((status = 200, body = Count), Refused))]
 async fn stop(State(state): Shared) -> Answer<Count> {
@@ -427,7 +463,7 @@ async fn list_reports(
 ) -> Result<Response, Refusal> {
     let share = state.share(client);
     let list = || async move {
-        Ok::<Writer, _>(Box::new(move |pieces| pieces.json(&stored_reports::list(&state.reports)?)))
+        Ok::<Writer, _>(Box::new(move |pieces| pieces.json(&stored_reports::list(&state.reports.path())?)))
     };
     share.long.get("reports".to_owned(), &watched, list).await.map(json)
 }
@@ -443,11 +479,11 @@ async fn read_report(
     Path(name): Path<String>,
 ) -> Result<Response, Refusal> {
     let share = state.share(client);
-    let read = || read_named(Arc::clone(&state.reports), name.clone());
+    let read = || read_named(state.reports.path(), name.clone());
     share.long.get(format!("report {name}"), &watched, read).await.map(page::report)
 }
 
-async fn read_named(directory: Arc<PathBuf>, name: String) -> Result<Writer, Refusal> {
+async fn read_named(directory: PathBuf, name: String) -> Result<Writer, Refusal> {
     let missing = || Refusal { status: StatusCode::NOT_FOUND, ..bad(format!("no report `{name}`")) };
     let named = name.clone();
     let file = on_other_thread(move || stored_reports::open(&directory, &named)).await??;

@@ -80,9 +80,64 @@ pub fn bind(instance: &Instance, config: &Config) -> Result<Listeners, Failure> 
             metrics,
             page,
             reports: (&config.page_reports).into(),
-            hosts: Hosts::new(config.hosts.iter().cloned(), WRONG_HOST),
+            hosts: hosts_of(config),
         })
         .inspect_err(|_| unbind(instance))
+}
+
+/// What a reload changes about the TCP sockets.
+#[derive(Debug)]
+pub(crate) struct NewListeners {
+    /// The new listener, or `Some(None)` to serve no metrics any more; `None` if the address stays.
+    pub(super) metrics: Option<Option<TcpListener>>,
+    /// The same for the page.
+    pub(super) page: Option<Option<TcpListener>>,
+    pub(super) access: Option<PageAccess>,
+    pub(super) hosts: Hosts,
+    pub(super) reports: PathBuf,
+}
+
+impl NewListeners {
+    /// Opens the sockets whose addresses differ, and reads the token of the page.
+    ///
+    /// # Errors
+    /// When an address is in use, or the token cannot be read.
+    pub(crate) fn bind(old: &Config, new: &Config) -> Result<Self, Failure> {
+        let bind = |key: &str, old: Option<SocketAddr>, new: Option<SocketAddr>| {
+            let changed = old != new;
+            let listener = new.filter(|_| changed).map(|address| bind_address(key, address)).transpose()?;
+            Ok::<_, Failure>(changed.then_some(listener))
+        };
+        Ok(Self {
+            access: new.page.map(|_| PageAccess::from_config(new)).transpose()?,
+            metrics: bind("metrics", old.metrics, new.metrics)?,
+            page: bind("page", old.page, new.page)?,
+            hosts: hosts_of(new),
+            reports: (&new.page_reports).into(),
+        })
+    }
+}
+
+fn hosts_of(config: &Config) -> Hosts {
+    Hosts::new(config.hosts.iter().cloned(), WRONG_HOST)
+}
+
+/// Lets the members of another group read from the control socket, or nobody but its owner.
+///
+/// # Errors
+/// If the socket's file cannot be changed. Then only its owner may connect.
+pub(crate) fn let_read(instance: &Instance, readers: Option<Gid>) -> Result<(), Failure> {
+    let path = instance.socket_path(&runtime_dir());
+    let change = || {
+        // Nobody else may connect while the group changes.
+        fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        if let Some(group) = readers {
+            chown(&path, None, Some(group))?;
+            fs::set_permissions(&path, Permissions::from_mode(0o660))?;
+        }
+        Ok(())
+    };
+    change().map_err(|error: io::Error| socket_failure(&path, &error))
 }
 
 type TcpListeners = (Option<TcpListener>, Option<(TcpListener, PageAccess)>);
@@ -95,7 +150,10 @@ fn bind_tcp(config: &Config) -> Result<TcpListeners, Failure> {
 }
 
 /// The group with this name or number; `None` for an empty name.
-fn group(name: &str) -> Result<Option<Gid>, Failure> {
+///
+/// # Errors
+/// If there is no such group.
+pub(crate) fn group(name: &str) -> Result<Option<Gid>, Failure> {
     if name.is_empty() {
         return Ok(None);
     }

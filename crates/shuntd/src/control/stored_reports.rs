@@ -10,7 +10,8 @@ use shunt_api::{Failure, FailureCode, StoredReport};
 use std::{
     fs::{self, DirEntry, File},
     io::{self, Read, Take},
-    path::Path,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
     time::UNIX_EPOCH,
 };
 
@@ -20,6 +21,24 @@ const REPORTS_MAX: usize = 200;
 const BYTES_MAX: u64 = 32 << 20;
 /// The page in the directory of a campaign.
 const OF_CAMPAIGN: &str = "report.html";
+
+/// The directory of reports, which a reload can change; empty for none.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ReportsDirectory(Arc<Mutex<PathBuf>>);
+
+impl ReportsDirectory {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self(Arc::new(Mutex::new(path)))
+    }
+
+    pub(super) fn set(&self, path: PathBuf) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = path;
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
 
 /// The reports in a directory, the newest first; none if there is no such directory.
 ///

@@ -78,6 +78,11 @@ async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
             }
             Call::Usage(_, reply) => reply.send(Ok(Job::new(|| Ok(Usage::default())))).is_err(),
             Call::Flush(reply) => reply.send(3).is_err(),
+            Call::Reload(request, reply) => {
+                let answer = Reload { dry_run: request.dry_run, ..Reload::default() };
+                let busy = || Failure::new(FailureCode::Busy, "another reload is in progress");
+                reply.send((!request.partial).then_some(answer).ok_or_else(busy)).is_err()
+            }
             Call::Stop(reply) => reply.send(()).is_err(),
             Call::AddStatic(table, reply) => {
                 let full = || Failure::new(FailureCode::TableFull, "the table is full");
@@ -198,6 +203,17 @@ fn flows(count: u16) -> String {
 }
 
 #[tokio::test]
+async fn a_reload_needs_no_body_and_passes_on_what_it_has() {
+    let served = Served::start();
+    for (body, dry_run) in [("", false), ("{}", false), ("{\"dry_run\":true}", true)] {
+        let (code, answer) = served.request("POST", "/v1/reload", body).await;
+        assert_eq!((code, &answer["dry_run"]), (200, &serde_json::json!(dry_run)), "{body}");
+    }
+    let (code, answer) = served.request("POST", "/v1/reload", "{\"partial\":true}").await;
+    assert_eq!((code, &answer["error"]["code"]), (409, &serde_json::json!("busy")));
+}
+
+#[tokio::test]
 async fn a_failure_of_the_event_loop_reaches_the_client() {
     let served = Served::start();
     let (code, body) = served.request("POST", "/v1/static", &flows(9)).await;
@@ -216,6 +232,9 @@ async fn invalid_http_requests_are_refused_in_json() {
         ("GET", "/v1/flows?rate_over_ms=x", "", 400, "rate_over_ms"),
         ("GET", "/v1/flows?rate_over_ms=10001", "", 400, "rate_over_ms"),
         ("GET", "/v1/flows?rat=1", "", 400, "rat"),
+        ("GET", "/v1/flows?most=0", "", 400, "most: 0 is not within 1 to 10000"),
+        ("GET", "/v1/flows?most=10001", "", 400, "most"),
+        ("GET", "/v1/slow?most=1", "", 400, "most"),
         ("POST", "/v1/static", "", 400, "EOF"),
         ("POST", "/v1/static", "{", 400, "EOF"),
         ("POST", "/v1/static", "[1]", 400, "line 1"),
@@ -233,6 +252,8 @@ async fn invalid_http_requests_are_refused_in_json() {
         ("POST", "/v1/qos", r#"{"wan0": {"rate": "1"}}"#, 400, "qos.wan0: rate: expected 8k or more"),
         ("POST", "/v1/qos", r#"{"wan0": {"rat": 1}}"#, 400, "rat"),
         ("DELETE", "/v1/qos", r#"{"port": []}"#, 400, "port"),
+        ("POST", "/v1/reload", r#"{"dry": true}"#, 400, "dry"),
+        ("GET", "/v1/reload", "", 405, "GET"),
     ] {
         let message = bad_request_message(&served.request(method, path, body).await, code);
         assert!(message.contains(names), "{method} {path} {body}: {message}");

@@ -104,7 +104,7 @@ impl Daemon {
         }
     }
 
-    fn count_move(&mut self, cause: Cause) {
+    pub(super) fn count_move(&mut self, cause: Cause) {
         let epoch = self.plane.control().epoch();
         self.counted_epoch = epoch;
         *self.epoch_moves.entry(cause).or_default() += 1;

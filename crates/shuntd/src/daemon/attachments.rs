@@ -25,6 +25,11 @@ impl PendingPorts {
     pub(super) fn is_changing(&self, ifindex: u32) -> bool {
         self.waiting.contains_key(&ifindex)
     }
+
+    /// Whether no change is being made or waits.
+    pub(super) fn are_settled(&self) -> bool {
+        self.waiting.is_empty() && self.for_slots.is_empty()
+    }
 }
 
 impl Daemon {
@@ -74,7 +79,11 @@ impl Daemon {
 
     fn attach(&mut self, setting: PortSetting) {
         let ifindex = setting.ifindex;
+        let epoch = self.plane.control().epoch();
         let programs = self.plane.add_port(ifindex, flags_until_xdp(setting), !pretends_missing("tcx"));
+        if self.plane.control().epoch() != epoch {
+            self.count_move(Cause::Engine);
+        }
         let programs = match programs {
             Ok(programs) => programs,
             Err(shunt_bpf::Error::TooManyPorts(_)) if self.plane.frees_slots() => {
@@ -100,6 +109,7 @@ impl Daemon {
             self.first_failure.get_or_insert(failure);
         } else {
             tracing::warn!("{failure}");
+            self.reloads.note_failure(&failure);
         }
         self.unattached.push(ifindex);
         self.detach(ifindex);
@@ -151,8 +161,9 @@ impl Daemon {
         let may_fall_back = setting.xdp_external || self.config.engine == EngineChoice::Auto;
         let refused = match set {
             Ok(changed) => {
-                // Flows that were learned meanwhile do not use the engine.
-                if changed.is_some() && setting.xdp_in && self.blocking.is_some() {
+                // Flows that were learned meanwhile do not use the engine. Those of a new port are few, and find out at
+                // their next proof.
+                if changed.is_some() && setting.xdp_in && attached.is_none() && self.blocking.is_some() {
                     self.perform(Action::MoveEpoch(Cause::Engine));
                 }
                 self.serve_new_queues();

@@ -197,5 +197,6 @@ impl Daemon {
         }
         (done.completion)(self);
         self.after_changes();
+        self.settle_reload();
     }
 }

@@ -69,6 +69,7 @@ impl Daemon {
                 self.handle(Event::Flush);
                 self.sweeper.flush(&self.plane, self.config.idle, reply);
             }
+            Call::Reload(request, reply) => self.reload_for(request, reply),
             // The event loop takes this call itself.
             Call::Stop(_) => {}
             Call::AddStatic(table, reply) => {

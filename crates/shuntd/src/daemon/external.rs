@@ -104,6 +104,11 @@ impl ExternalEngine {
         self.running.as_ref()?.mode
     }
 
+    /// Whether the engine serves what it should, or waits for its next start.
+    pub(super) fn is_settled(&self) -> bool {
+        !self.ending && self.running.as_ref().is_none_or(|running| running.ready && !running.stopping)
+    }
+
     /// Stops the engine, which sends what it has received.
     pub(super) async fn stop(&mut self) {
         self.retry = None;
@@ -180,6 +185,13 @@ impl Daemon {
             Some(running) => running.order_stop(),
             None if self.external.ending => {}
             None => self.start_external(),
+        }
+    }
+
+    /// Lets a process with other options take the place of the present one, if there is one.
+    pub(super) fn restart_external(&mut self) {
+        if let Some(running) = &mut self.external.running {
+            running.order_stop();
         }
     }
 
@@ -379,6 +391,7 @@ impl Daemon {
         }
         let count = table.len() as u64;
         self.config.qos.extend(table);
+        self.reloads.compare_again();
         self.send_qos();
         Ok(count)
     }
@@ -389,11 +402,12 @@ impl Daemon {
             return Err(Failure::new(FailureCode::PortMissing, format!("`{unknown}` has no queues")));
         }
         self.config.qos.retain(|port, _| !removal.ports.contains(port));
+        self.reloads.compare_again();
         self.send_qos();
         Ok(removal.ports.len() as u64)
     }
 
-    fn send_qos(&self) {
+    pub(super) fn send_qos(&self) {
         let Some(running) = &self.external.running else { return };
         let named = running.ports.values().map(|port| (port.slot, self.name(port.ifindex)));
         let order = Order::Qos(queues(&self.config.qos, named));

@@ -28,7 +28,18 @@ pub(super) fn hold_flags() -> [(u32, Traffic); 6] {
 }
 
 impl Daemon {
+    /// Writes everything, and begins with the first epoch.
     pub(super) fn write_settings(&self) {
+        self.write_rules();
+        let control = self.plane.control();
+        control.set_heartbeat_max(HEARTBEAT_MAX);
+        self.write_proof_interval();
+        control.set_epoch(1);
+        self.beat();
+    }
+
+    /// Writes what may be learned, and what is verified.
+    pub(super) fn write_rules(&self) {
         let control = self.plane.control();
         let flags = if self.config.learn { abi::CONTROL_LEARN } else { 0 }
             | if self.config.udp_unreplied { abi::CONTROL_UDP_UNREPLIED } else { 0 };
@@ -44,10 +55,6 @@ impl Daemon {
             }
             ChecksumChoice::Never => 0,
         });
-        control.set_heartbeat_max(HEARTBEAT_MAX);
-        self.write_proof_interval();
-        control.set_epoch(1);
-        self.beat();
     }
 
     /// Holds learning from this traffic, and from no other.

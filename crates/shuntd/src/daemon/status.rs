@@ -94,6 +94,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
         unstable_stations: unstable_stations(daemon),
         longest_step: daemon.steps.longest(),
         costs: Some(daemon.recorder.costs()),
+        config: Some(daemon.reloads.status()),
     }
 }
 

@@ -9,6 +9,8 @@ use std::{collections::BTreeSet, io};
 pub(super) enum Turn {
     Tick,
     Signal,
+    /// A signal that asks for a reload.
+    Hangup,
     KernelChanges(Result<Vec<Event>, shunt_kernel::Error>),
     /// The kernel has finished changes that it had announced.
     Finished(BTreeSet<Change>),
@@ -33,6 +35,7 @@ impl Turn {
         match self {
             Self::Tick => "tick",
             Self::Signal => "signal",
+            Self::Hangup => "reload",
             Self::KernelChanges(_) => "kernel-changes",
             Self::Finished(_) => "finished-changes",
             Self::Done(done) => done.name,

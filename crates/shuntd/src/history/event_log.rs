@@ -1,13 +1,12 @@
-//! The events of the last day, in bounded memory: what happens often does not push out what is rare.
+//! The events of the last day, in bounded memory: what happens often does not push out what is rare, and what a host of
+//! the network can provoke does not push out anything else.
 
-use super::timeline::{Clock, Timeline};
+use super::timeline::Clock;
 use shunt_api::{Happening, HistoryEvent, HistoryTable};
 use std::{mem::discriminant, time::Duration};
 
 /// The same again within this time is no further event.
 const SAME: Duration = Duration::from_secs(600);
-/// The most events of a kind.
-const OF_A_KIND_MAX: usize = 64;
 
 /// An event of this daemon.
 #[derive(Debug, Clone)]
@@ -20,61 +19,96 @@ struct Noted {
 /// The last events, oldest first; a bounded number of each kind.
 #[derive(Debug)]
 pub(super) struct EventLog {
-    earlier: Timeline<HistoryEvent>,
+    earlier: Vec<HistoryEvent>,
     own: Vec<(Duration, Noted)>,
+}
+
+/// Stations that have been named stay named: whoever invents others must not hide them.
+const fn stays(what: &Happening) -> bool {
+    matches!(what, Happening::Unstable { .. })
 }
 
 impl EventLog {
     /// Begins with the events of earlier daemons.
-    pub(super) fn new(earlier: Vec<HistoryEvent>) -> Self {
-        let earlier = earlier.into_iter().map(|event| (event.at, event)).collect();
-        Self { earlier: Timeline::new(HistoryTable::EVENTS_MAX, earlier), own: Vec::new() }
+    pub(super) fn new(mut earlier: Vec<HistoryEvent>) -> Self {
+        let mut kept = Vec::with_capacity(earlier.len());
+        while let Some(event) = earlier.pop() {
+            let same_kind = |other: &&HistoryEvent| discriminant(&other.what) == discriminant(&event.what);
+            if kept.iter().filter(same_kind).count() < HistoryTable::OF_A_KIND_MAX {
+                kept.push(event);
+            }
+        }
+        kept.reverse();
+        Self { earlier: kept, own: Vec::new() }
     }
 
     /// Adds an event of now.
-    pub(super) fn add(&mut self, clock: Clock, what: Happening) {
+    pub(super) fn add(&mut self, clock: Clock, mut what: Happening) {
         let now = clock.since_boot();
-        let same = self.own.iter_mut().rev().map(|(_, noted)| noted).find(|noted| noted.what == what);
-        if let Some(noted) = same.filter(|noted| now.saturating_sub(noted.last) < SAME) {
+        if stays(&what) && self.count(&what) + 1 >= HistoryTable::OF_A_KIND_MAX && self.find(&what).is_none()
+        {
+            what = Happening::Unstable { station: None };
+        }
+        let is_sum = what == Happening::Unstable { station: None };
+        let same = self.find(&what).filter(|noted| is_sum || now.saturating_sub(noted.last) < SAME);
+        if let Some(noted) = same {
             (noted.last, noted.times) = (now, noted.times + 1);
             return;
         }
-        let kind = discriminant(&what);
-        let mut of_kind =
-            self.own.iter().enumerate().filter(|(_, (_, noted))| discriminant(&noted.what) == kind);
-        let oldest = of_kind.next().map(|(place, _)| place);
-        if of_kind.count() + 1 >= OF_A_KIND_MAX
-            && let Some(oldest) = oldest
-        {
-            self.own.remove(oldest);
+        if self.count(&what) >= HistoryTable::OF_A_KIND_MAX {
+            if stays(&what) {
+                return;
+            }
+            self.remove_oldest(&what);
         }
         self.own.push((now, Noted { last: now, times: 1, what }));
     }
 
-    /// Removes events that ended before a time, and the oldest of too many.
+    /// The last event of this daemon that is the same.
+    fn find(&mut self, what: &Happening) -> Option<&mut Noted> {
+        self.own.iter_mut().rev().map(|(_, noted)| noted).find(|noted| noted.what == *what)
+    }
+
+    /// The events of a kind.
+    fn count(&self, what: &Happening) -> usize {
+        let kind = discriminant(what);
+        let earlier = self.earlier.iter().filter(|event| discriminant(&event.what) == kind).count();
+        earlier + self.own.iter().filter(|(_, noted)| discriminant(&noted.what) == kind).count()
+    }
+
+    fn remove_oldest(&mut self, what: &Happening) {
+        let kind = discriminant(what);
+        if let Some(at) = self.earlier.iter().position(|event| discriminant(&event.what) == kind) {
+            self.earlier.remove(at);
+        } else if let Some(at) = self.own.iter().position(|(_, noted)| discriminant(&noted.what) == kind) {
+            self.own.remove(at);
+        }
+    }
+
+    /// Removes events that ended before a time. Those that seem to be of the future stay: the clock may not be set yet.
     pub(super) fn forget_before(&mut self, time: u64, clock: Clock) {
-        self.earlier.forget_before(time, clock);
+        self.earlier.retain(|event| event.last_at >= time);
         self.own.retain(|(_, noted)| clock.at(noted.last) >= time);
     }
 
-    /// All events, oldest first; the last of them if there are too many.
+    /// All events, oldest first.
     pub(super) fn list(&self, clock: Clock) -> Vec<HistoryEvent> {
         let own = self.own.iter().map(|(first, Noted { last, times, what })| HistoryEvent {
             at: clock.at(*first),
             last_at: clock.at(*last),
             times: *times,
+            text: String::new(),
             what: what.clone(),
         });
-        let mut all: Vec<_> = self.earlier.iter(clock).map(|(_, event)| event.clone()).chain(own).collect();
-        all.drain(..all.len().saturating_sub(HistoryTable::EVENTS_MAX));
-        all
+        self.earlier.iter().cloned().chain(own).collect()
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
         // Texts of events have about a hundred bytes.
         const TEXT: usize = 100;
         let own = self.own.capacity() * size_of::<(Duration, Noted)>();
-        own + self.earlier.memory_bytes() + (self.own.len() + self.earlier.len()) * TEXT
+        let earlier = self.earlier.capacity() * size_of::<HistoryEvent>();
+        own + earlier + (self.own.len() + self.earlier.len()) * TEXT
     }
 }
 
@@ -105,19 +139,53 @@ mod tests {
             log.add(Clock::new(2 + number, 2 + number), invalidated(&number.to_string()));
         }
         let list = log.list(Clock::new(20_000, 20_000));
-        assert_eq!((list.len(), &list[0].what), (1 + OF_A_KIND_MAX, &Happening::Released));
+        assert_eq!((list.len(), &list[0].what), (1 + HistoryTable::OF_A_KIND_MAX, &Happening::Released));
         assert_eq!(list.last().unwrap().what, invalidated("9999"));
     }
 
+    fn kept(at: u64, what: Happening) -> HistoryEvent {
+        HistoryEvent { at, last_at: at, times: 1, text: String::new(), what }
+    }
+
     #[test]
-    fn kept_events_come_first_and_all_are_bounded() {
-        let kept = |at| HistoryEvent { at, last_at: at, times: 1, what: Happening::Released };
-        let mut log = EventLog::new((0..600).map(kept).collect());
+    fn kept_events_come_first_and_those_of_a_kind_are_bounded_across_restarts() {
+        const MOST: usize = HistoryTable::OF_A_KIND_MAX;
+        let stopped = Happening::Stopped { by: "x".to_owned() };
+        let released = (0..600).map(|at| kept(at, Happening::Released));
+        let mut log = EventLog::new(std::iter::once(kept(0, stopped.clone())).chain(released).collect());
         log.add(Clock::new(5, 1000), invalidated("link"));
         let list = log.list(Clock::new(5, 1000));
-        assert_eq!((list.len(), list[0].at), (HistoryTable::EVENTS_MAX, 89));
+        assert_eq!((list.len(), &list[0].what, list[1].at), (MOST + 2, &stopped, 600 - MOST as u64));
         assert_eq!(list.last().unwrap().what, invalidated("link"));
+        log.add(Clock::new(6, 1001), Happening::Released);
+        let list = log.list(Clock::new(6, 1001));
+        assert_eq!((list.len(), list[1].at), (MOST + 2, 601 - MOST as u64));
         log.forget_before(2000, Clock::new(5, 1000));
         assert!(log.list(Clock::new(5, 1000)).is_empty());
+    }
+
+    #[test]
+    fn invented_stations_hide_neither_events_nor_stations_that_were_named() {
+        let unstable = |number: u64| Happening::Unstable { station: Some(format!("station {number}")) };
+        let mut log = EventLog::new(vec![kept(0, unstable(0)), kept(1, Happening::Released)]);
+        log.add(Clock::new(1, 1), Happening::Fault { what: "the disk is full".to_owned() });
+        log.add(Clock::new(2, 2), unstable(1));
+        for number in 2..10_000 {
+            log.add(Clock::new(number, number), unstable(number));
+        }
+        let list = log.list(Clock::new(20_000, 20_000));
+        let stations = list.iter().filter(|event| matches!(event.what, Happening::Unstable { .. }));
+        assert_eq!(stations.count(), HistoryTable::OF_A_KIND_MAX);
+        assert_eq!(list.len(), HistoryTable::OF_A_KIND_MAX + 2);
+        assert!(
+            list.iter().any(|event| event.what == unstable(0))
+                && list.iter().any(|event| event.what == unstable(1))
+        );
+        let others = list.iter().find(|event| event.what == Happening::Unstable { station: None }).unwrap();
+        assert_eq!(others.times, 10_000 - HistoryTable::OF_A_KIND_MAX as u64 + 1);
+        // As many stations as there is room for again, after a restart.
+        let mut later = EventLog::new(list);
+        later.add(Clock::new(1, 30_000), unstable(20_000));
+        assert!(later.list(Clock::new(1, 30_000)).iter().any(|event| event.what == unstable(1)));
     }
 }

@@ -62,10 +62,14 @@ impl Answer {
         HistoryTable {
             now: self.now,
             rows: sums.into_iter().map(Sum::row).collect(),
-            events: self.events.into_iter().filter(|event| event.last_at >= from).collect(),
+            events: self.events.into_iter().filter(|event| event.last_at >= from).map(with_text).collect(),
             memory_bytes: self.memory_bytes,
         }
     }
+}
+
+fn with_text(event: HistoryEvent) -> HistoryEvent {
+    HistoryEvent { text: event.what.to_string(), ..event }
 }
 
 /// The length of a row: whole minutes.

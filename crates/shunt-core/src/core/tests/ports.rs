@@ -157,3 +157,59 @@ fn packets_of_virtual_devices_may_have_unfinished_checksums() {
     let partial: Vec<_> = core.ports().skip(2).map(|(_, view)| view.setting.partial).collect();
     assert_eq!(partial, [false, true, true, true]);
 }
+
+fn named(ports: &[&str]) -> Choice {
+    Choice {
+        ports: ports.iter().map(|port| (*port).to_owned()).collect(),
+        engine: EngineChoice::Tc,
+        ..Choice::default()
+    }
+}
+
+#[test]
+fn another_configuration_adds_and_removes_ports_and_other_flows_go_on() {
+    let mut state = router();
+    state.extend([Event::Link(link(3, "r2")), address(3, "10.0.0.1")]);
+    let (mut core, now) = started(named(&["r0", "r1"]), state);
+    let added = changes(&mut core, now, Event::Chosen(named(&["r0", "r1", "r2"])));
+    assert!(matches!(&added[..], [Action::Attach(s)] if s.ifindex == 3), "{added:?}");
+    assert_eq!(changes(&mut core, now, Event::Chosen(named(&["r0", "r1"]))), [Action::Detach { ifindex: 3 }]);
+    assert_eq!(changes(&mut core, now, Event::Chosen(named(&["r0", "r1"]))), []);
+    // All devices that forward.
+    let all = changes(&mut core, now, Event::Chosen(named(&[])));
+    assert!(matches!(&all[..], [Action::Attach(s)] if s.ifindex == 3), "{all:?}");
+}
+
+#[test]
+fn a_port_that_was_renamed_is_one_until_the_configuration_names_others() {
+    let (mut core, now) = started(named(&["r0", "r1"]), router());
+    core.handle(now, Event::Link(link(2, "wan")));
+    let same = Choice { captures: CaptureChoice::Ignore, ..named(&["r0", "r1"]) };
+    assert_eq!(changes(&mut core, now, Event::Chosen(same)), []);
+    assert_eq!(changes(&mut core, now, Event::Chosen(named(&["r0"]))), [Action::Detach { ifindex: 2 }]);
+}
+
+#[test]
+fn a_port_that_xdp_used_takes_all_flows_with_it() {
+    let choice = |ports: &[&str]| Choice { engine: EngineChoice::Xdp, ..named(ports) };
+    let (mut core, now) = started(choice(&["r0", "r1"]), router());
+    let gone = changes(&mut core, now, Event::Chosen(choice(&["r0"])));
+    assert!(gone.contains(&Action::Detach { ifindex: 2 }), "{gone:?}");
+    assert!(gone.contains(&Action::MoveEpoch(Cause::Engine)), "{gone:?}");
+}
+
+#[test]
+fn another_engine_is_set_and_captures_are_forgotten_when_they_do_not_count() {
+    let (mut core, now) = started(named(&[]), router());
+    let set = changes(&mut core, now, Event::Chosen(Choice { engine: EngineChoice::Xdp, ..named(&[]) }));
+    assert!(
+        set.iter().filter(|action| matches!(action, Action::Set(s) if s.engine == Engine::Xdp)).count() == 2
+    );
+    assert!(set.contains(&Action::MoveEpoch(Cause::Engine)));
+    core.handle(now, Event::Captures([2].into()));
+    assert!(core.ports().any(|(_, view)| view.setting.captured));
+    let ignored = Choice { engine: EngineChoice::Xdp, captures: CaptureChoice::Ignore, ..named(&[]) };
+    core.handle(now, Event::Chosen(ignored));
+    assert!(!core.ports().any(|(_, view)| view.setting.captured));
+    assert!(!core.handle(now, Event::Tick).contains(&Action::FindCaptures));
+}

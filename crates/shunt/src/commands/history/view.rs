@@ -96,7 +96,7 @@ fn events(events: &[HistoryEvent], shown: usize) -> String {
 }
 
 fn event(event: &HistoryEvent) -> String {
-    let HistoryEvent { at, last_at, times, what } = event;
+    let HistoryEvent { at, last_at, times, what, .. } = event;
     let again = match times {
         1 => String::new(),
         _ => format!(" ({times} times until {})", time_of_day(*last_at)),

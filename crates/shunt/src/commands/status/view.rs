@@ -2,7 +2,7 @@
 
 use super::{costs, verdict};
 use crate::{
-    commands::off::view::describe as off_rules,
+    commands::{off::view::describe as off_rules, reload::view::lines as config_lines},
     render::{Answer, Format, Text, columns::align, json_line, style, units},
 };
 use shunt_api::{
@@ -101,6 +101,7 @@ pub(crate) fn describe(status: &Status, verbose: bool) -> String {
         status.version,
     );
     text += &costs::lines(status.costs.as_ref(), verbose);
+    text += &config_lines(status.config.as_ref(), verbose);
     text += &slow_causes(&status.slow_causes);
     text += &off_rules(&status.off);
     text += &unused_queues(&status.unused_queues);

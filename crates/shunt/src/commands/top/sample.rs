@@ -25,8 +25,10 @@ pub(super) struct Sample {
     pub(super) slow: SlowTable,
 }
 
-/// How long the rates of slow connections are measured: the daemon lists only the fastest of them, so it must measure.
-const SLOW_RATE_TIME: Duration = Duration::from_millis(200);
+/// How long the daemon measures rates: it lists only the connections with the highest ones.
+const RATE_TIME: Duration = Duration::from_millis(200);
+/// The most fast connections that are read; more than anybody reads on a screen.
+pub(super) const MOST: usize = 2000;
 
 /// The identity of a flow: protocol, tuple, port and VLAN tags of arriving packets.
 type FlowKey<'s> = (Proto, Tuple, &'s str, &'s [u16]);
@@ -43,10 +45,10 @@ impl Sample {
     pub(super) async fn take(client: &Client) -> anyhow::Result<Self> {
         // While somebody looks, the daemon measures its programs.
         let status = client.get("/v1/status?measure=true").await?;
-        let path = format!("/v1/slow?rate_over_ms={}", SLOW_RATE_TIME.as_millis());
-        let slow = client.get(&path).await?;
-        // The rates of the daemon would need two readings; this command compares its own.
-        let connections = client.get("/v1/flows?rate_over_ms=0").await?;
+        let over = RATE_TIME.as_millis();
+        let slow = format!("/v1/slow?rate_over_ms={over}");
+        let fast = format!("/v1/flows?rate_over_ms={over}&most={MOST}");
+        let (slow, connections) = tokio::try_join!(client.get(&slow), client.get(&fast))?;
         Ok(Self { at: Instant::now(), status, connections, slow })
     }
 }
@@ -92,9 +94,11 @@ pub(super) fn connections(before: &Sample, now: &Sample) -> Vec<Connection> {
     for connection in &mut measured {
         (connection.rate_pps, connection.rate_bps) = (0, 0);
         for flow in &mut connection.directions {
-            let (packets, bytes) = increase(earlier.get(&key(connection.proto, flow)), flow, span);
-            flow.rate_pps = span.per_second(packets);
-            flow.rate_bps = span.per_second(bytes.saturating_mul(8));
+            // Without an earlier value, the rate is that which the daemon has measured.
+            if let Some((packets, bytes)) = increase(earlier.get(&key(connection.proto, flow)), flow, span) {
+                flow.rate_pps = span.per_second(packets);
+                flow.rate_bps = span.per_second(bytes.saturating_mul(8));
+            }
             connection.rate_pps += flow.rate_pps;
             connection.rate_bps += flow.rate_bps;
         }
@@ -107,16 +111,18 @@ fn key(proto: Proto, flow: &Direction) -> FlowKey<'_> {
     (proto, flow.tuple, &flow.in_port, &flow.in_vlans)
 }
 
-/// Packets and bytes of a flow since the earlier sample.
-fn increase(before: Option<&FlowCounters>, flow: &Direction, span: Span) -> (u64, u64) {
+/// Packets and bytes of a flow since the earlier sample; `None` if it was there and is not in the sample, which has the
+/// busiest only.
+fn increase(before: Option<&FlowCounters>, flow: &Direction, span: Span) -> Option<(u64, u64)> {
     match before {
         Some(before) if flow.packets >= before.packets && flow.bytes >= before.bytes => {
-            (flow.packets - before.packets, flow.bytes - before.bytes)
+            Some((flow.packets - before.packets, flow.bytes - before.bytes))
         }
         // A new flow, or one in place of another: all its packets are new if it was learned after the earlier sample.
         // Ages are in whole seconds.
-        _ if flow.age_s as f64 <= span.seconds() + 1.0 => (flow.packets, flow.bytes),
-        _ => (0, 0),
+        _ if flow.age_s as f64 <= span.seconds() + 1.0 => Some((flow.packets, flow.bytes)),
+        Some(_) => Some((0, 0)),
+        None => None,
     }
 }
 

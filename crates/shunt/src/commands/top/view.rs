@@ -10,6 +10,7 @@ use crate::{
         hosts::totals::HostTotal,
         listed::{Listed, UNCOUNTED},
         status::costs,
+        top::sample::MOST,
     },
     render::{Format, Text, columns::align, units},
 };
@@ -170,6 +171,9 @@ fn describe(top: &Top) -> String {
         [0, 1, 2, 5, 3, 4, 7].map(|column| Item::Connection(connection).cell(column)).to_vec()
     });
     text += &section("<<<<>", "connection proto engine state bit/s packets/s age", connections);
+    if top.flows.active > MOST as u64 {
+        text += &format!("only the {MOST} busiest fast connections are read, also for hosts\n");
+    }
     if !top.counted {
         text += UNCOUNTED;
     }

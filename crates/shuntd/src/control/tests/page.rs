@@ -250,7 +250,7 @@ async fn the_address_of_the_page_serves_what_the_page_reads() {
     for path in ["/v1/watch", "/v1/conntrack", "/v1/static", "/metrics"] {
         assert_eq!(code(&format!("GET {path}"), right).await, "404", "{path}");
     }
-    for request in ["POST /v1/flush", "POST /v1/stop", "DELETE /v1/static"] {
+    for request in ["POST /v1/flush", "POST /v1/reload", "POST /v1/stop", "DELETE /v1/static"] {
         assert_eq!(code(request, right).await, "403", "{request}");
     }
 }

@@ -26,7 +26,7 @@ impl Daemon {
         self.record_hold();
     }
 
-    fn note(&mut self, what: Happening) {
+    pub(in super::super) fn note(&mut self, what: Happening) {
         self.recorder.history.note(what);
     }
 
@@ -108,10 +108,7 @@ impl Daemon {
             }
         }
         for (mac, _) in self.plane.unstable_stations().unwrap_or_default().into_iter().take(STATIONS_NAMED) {
-            let mac = shunt_wire::Mac(mac);
-            self.fault(&format!(
-                "station {mac} keeps changing its port or its address; its traffic stays slow"
-            ));
+            self.note(Happening::Unstable { station: Some(shunt_wire::Mac(mac).to_string()) });
         }
     }
 

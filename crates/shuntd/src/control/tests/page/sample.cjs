@@ -3,16 +3,16 @@
 
 const MINUTE = 60;
 const EVENTS = [
-	[0.1, { event: "started", version: "0.1.0", after_crash: true }],
-	[0.11, { event: "engine", port: "eth0", to: "xdp", why: "the driver redirects natively and no qdisc shapes here" }],
-	[0.3, { event: "invalidated", cause: "route" }, 14],
-	[0.45, { event: "held", why: "`queue` in ip fw forward handle 12 must see every packet" }],
-	[0.47, { event: "released" }],
-	[0.6, { event: "port-down", port: "eth1" }],
-	[0.605, { event: "port-up", port: "eth1" }],
-	[0.7, { event: "engine", port: "eth1", from: "xdp", to: "tc", why: "its root qdisc is cake, which shapes" }],
-	[0.8, { event: "fault", what: "<img src=x> cannot read the flow table" }],
-	[0.9, { event: "off-added", which: "--src 192.168.1.9" }],
+	[0.1, { event: "started", text: "the daemon started, version 0.1.0" }],
+	[0.11, { event: "engine", text: "eth0: a port, engine xdp: the driver redirects natively and no qdisc shapes here" }],
+	[0.3, { event: "invalidated", text: "flows invalidated by a change of kind route" }, 14],
+	[0.45, { event: "held", text: "learning off: `queue` in ip fw forward handle 12 must see every packet" }],
+	[0.47, { event: "released", text: "learning on again: no rule stops it" }],
+	[0.6, { event: "port-down", text: "eth1: down, or without carrier" }],
+	[0.605, { event: "port-up", text: "eth1: up" }],
+	[0.7, { event: "engine", text: "eth1: engine tc instead of xdp: its root qdisc is cake, which shapes" }],
+	[0.8, { event: "fault", text: "<img src=x> cannot read the flow table" }],
+	[0.9, { event: "off-added", text: "fast path turned off for --src 192.168.1.9" }],
 	[0.95, { event: "a-kind-of-a-later-version" }],
 ];
 

@@ -1,0 +1,286 @@
+//! Another configuration for the running daemon: what it changes, whether it can run here, and what it needs. On a
+//! thread of its own, since files, the kernel and names of groups may take their time.
+
+use crate::{
+    config_file::{ConfigSource, FileState},
+    control::{self, NewListeners},
+    failures::{failure, internal},
+    start,
+};
+use shunt_api::{
+    ChangeEffect, ChecksumChoice, Config, EngineChoice, Failure, FailureCode, Instance, KeyChange, Reload,
+    ReloadRequest,
+};
+use shunt_core::{Core, Event};
+use shunt_kernel::Linux;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
+
+/// The programs that were loaded at the start.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Loaded {
+    pub(crate) xdp: bool,
+    /// The XDP programs verify checksums.
+    pub(crate) verifies_xdp: bool,
+    pub(crate) external: bool,
+}
+
+impl Loaded {
+    /// Those that a configuration asks for.
+    pub(crate) fn by(config: &Config) -> Self {
+        let xdp = !matches!(config.engine, EngineChoice::Tc | EngineChoice::External);
+        Self {
+            xdp,
+            verifies_xdp: xdp && config.verify_checksums == ChecksumChoice::Always,
+            external: config.uses_external(),
+        }
+    }
+
+    /// Why a change needs a restart; `None` if it needs none.
+    fn obstacle(self, key: &str, new: &Config) -> Option<String> {
+        let wanted = Self::by(new);
+        let answer = Config::answers().iter().find(|answer| answer.key == key)?;
+        let lacks = match key {
+            "engine" | "external_ports" => wanted.xdp && !self.xdp || wanted.external && !self.external,
+            "verify_checksums" => wanted.verifies_xdp && self.xdp && !self.verifies_xdp,
+            _ => answer.effect == ChangeEffect::Restart,
+        };
+        let why = if answer.effect == ChangeEffect::Restart { Some(answer.how) } else { answer.restart_when };
+        why.filter(|_| lacks).map(str::to_owned)
+    }
+}
+
+/// What the daemon is, at the time of a reload.
+#[derive(Debug, Clone)]
+pub(crate) struct Running {
+    pub(crate) instance: Instance,
+    pub(crate) source: Arc<ConfigSource>,
+    pub(crate) config: Config,
+    /// What the configuration has for `max_flows`: 0 if the daemon has chosen the size.
+    pub(crate) max_flows: u32,
+    pub(crate) loaded: Loaded,
+    /// The names of the ports, by ifindex.
+    pub(crate) ports: BTreeMap<u32, String>,
+    /// The IDs of Shunt's XDP programs.
+    pub(crate) own_programs: Vec<u32>,
+}
+
+/// A reload that may be carried out.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) answer: Reload,
+    /// What to run from now on; `None` if nothing is to be done.
+    pub(crate) apply: Option<Apply>,
+}
+
+/// What to run from now on.
+#[derive(Debug)]
+pub(crate) struct Apply {
+    pub(crate) config: Config,
+    pub(crate) max_flows: u32,
+    pub(crate) listeners: NewListeners,
+}
+
+/// The difference between the file and what runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// The state of the file that was compared; `None` before the first comparison, or without a file.
+    pub(crate) file: Option<FileState>,
+    pub(crate) keys: Vec<String>,
+    pub(crate) unusable: Option<String>,
+}
+
+impl Running {
+    /// The configuration as the file would have it.
+    fn configured(&self) -> Config {
+        Config { max_flows: self.max_flows, ..self.config.clone() }
+    }
+
+    /// The configuration of the file, and what it changes.
+    fn read(&self) -> Result<(Config, Vec<KeyChange>, Option<FileState>), Failure> {
+        let (new, file) = self.source.load_again()?;
+        let mut changes = self.configured().changes(&new);
+        if file.is_none() && !changes.is_empty() {
+            let why = format!(
+                "{}: there is no such file any more; write it again, or restart the daemon to run with the defaults",
+                self.source.path().display()
+            );
+            return Err(failure(FailureCode::BadConfig, why));
+        }
+        for change in &mut changes {
+            let key = change.key.split('.').next().unwrap_or_default();
+            if let Some(why) = self.loaded.obstacle(key, &new) {
+                (change.effect, change.why) = (ChangeEffect::Restart, why);
+            }
+        }
+        Ok((new, changes, file))
+    }
+
+    /// Compares the file with what runs, unless it is as it was.
+    pub(crate) fn compare(&self, before: &Difference) -> Difference {
+        let state = self.source.state();
+        if state.is_some() && state == before.file {
+            return before.clone();
+        }
+        match self.read() {
+            Ok((_, changes, file)) => Difference {
+                file,
+                keys: changes.into_iter().map(|change| change.key).collect(),
+                unusable: None,
+            },
+            Err(failure) => Difference { file: state, keys: Vec::new(), unusable: Some(failure.message) },
+        }
+    }
+
+    /// Reads the file and checks everything that can be checked. Changes nothing, but for the group that may read,
+    /// which comes last.
+    ///
+    /// # Errors
+    /// If the file is wrong, or a start with it would fail.
+    pub(crate) fn prepare(&self, kernel: &mut Linux, request: ReloadRequest) -> Result<Prepared, Failure> {
+        let (new, changes, _) = self.read()?;
+        let mut answer = Reload {
+            file: self.source.path().display().to_string(),
+            dry_run: request.dry_run,
+            overridden: self.source.overridden(),
+            changes,
+            ..Reload::default()
+        };
+        let is_restart = |change: &&KeyChange| change.effect == ChangeEffect::Restart;
+        let kept: BTreeSet<&str> =
+            answer.changes.iter().filter(is_restart).map(|one| one.key.as_str()).collect();
+        let kept: Vec<&str> = kept.into_iter().collect();
+        let new = new.with_keys_of(&self.configured(), &kept).map_err(internal)?;
+        let all_need_restart = !answer.changes.is_empty() && answer.changes.len() == kept.len();
+        answer.applied = kept.is_empty() || request.partial && !all_need_restart;
+        if self.ports_may_change(&new) {
+            (answer.ports_added, answer.ports_removed) = self.plan_ports(kernel, &new)?;
+        }
+        let listeners = NewListeners::bind(&self.config, &new)?;
+        let group = control::group(&new.read_group)?;
+        if request.dry_run || !answer.applied {
+            return Ok(Prepared { answer, apply: None });
+        }
+        if new.read_group != self.config.read_group {
+            control::let_read(&self.instance, group)?;
+        }
+        let max_flows = new.max_flows;
+        let config = Config { max_flows: self.config.max_flows, ..new };
+        Ok(Prepared { answer, apply: Some(Apply { config, max_flows, listeners }) })
+    }
+
+    fn ports_may_change(&self, new: &Config) -> bool {
+        let Config { ports, engine, external_ports, external_core, .. } = &self.config;
+        (ports, engine, external_ports, external_core)
+            != (&new.ports, &new.engine, &new.external_ports, &new.external_core)
+    }
+
+    /// Plans the ports as a start would, and returns the names of those that come and of those that go.
+    fn plan_ports(&self, kernel: &mut Linux, new: &Config) -> Result<(Vec<String>, Vec<String>), Failure> {
+        if let Some(obstacle) = start::core_obstacle(new) {
+            return Err(obstacle);
+        }
+        let state = kernel.dump().map_err(internal)?;
+        let mut core = start::core(new, self.own_programs.iter().copied());
+        core.handle(Instant::now(), Event::Dump(state));
+        let is_own = |ifindex| self.ports.contains_key(&ifindex);
+        start::refuse(start::port_obstacles(&self.instance, &core, kernel, new, &is_own)?)?;
+        let planned = names(&core);
+        let difference = |these: &BTreeMap<u32, String>, others: &BTreeMap<u32, String>| {
+            these
+                .iter()
+                .filter(|(ifindex, _)| !others.contains_key(ifindex))
+                .map(|(_, name)| name.clone())
+                .collect()
+        };
+        Ok((difference(&planned, &self.ports), difference(&self.ports, &planned)))
+    }
+}
+
+/// The names of a policy's ports, by ifindex.
+pub(crate) fn names(core: &Core) -> BTreeMap<u32, String> {
+    core.ports().map(|(link, _)| (link.ifindex, link.name.clone())).collect()
+}
+
+/// The refusal of a reload that needs a restart.
+pub(crate) fn needs_restart(answer: &Reload) -> Option<String> {
+    let keys: Vec<&str> = answer.restarts().map(|change| change.key.as_str()).collect();
+    (!keys.is_empty() && !answer.applied).then(|| format!("needs a restart: {}", keys.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use shunt_api::DaemonArguments;
+    use std::{fs, path::Path};
+
+    fn running(path: &Path, text: &str) -> Running {
+        let words = ["shuntd", "--config", path.to_str().unwrap()];
+        let source = ConfigSource::from_arguments(&DaemonArguments::parse_from(words)).unwrap();
+        fs::write(path, text).unwrap();
+        let config = source.load().unwrap();
+        Running {
+            instance: Instance::default(),
+            source: Arc::new(source),
+            max_flows: config.max_flows,
+            loaded: Loaded::by(&config),
+            config: Config { max_flows: 4096, ..config },
+            ports: BTreeMap::new(),
+            own_programs: Vec::new(),
+        }
+    }
+
+    fn restarts(running: &Running, text: &str) -> Vec<String> {
+        fs::write(running.source.path(), text).unwrap();
+        let (_, changes, _) = running.read().unwrap();
+        changes.into_iter().filter(|one| one.effect == ChangeEffect::Restart).map(|one| one.key).collect()
+    }
+
+    #[test]
+    fn a_restart_is_needed_for_programs_that_are_not_loaded() {
+        let directory = tempfile::tempdir().unwrap();
+        let tc = running(&directory.path().join("tc.toml"), "engine = \"tc\"");
+        assert_eq!(restarts(&tc, "engine = \"auto\""), ["engine"]);
+        assert_eq!(restarts(&tc, "engine = \"tc\"\nexternal_ports = [\"a\"]"), ["external_ports"]);
+        assert!(restarts(&tc, "engine = \"tc\"\nverify_checksums = \"always\"").is_empty());
+        let auto = running(&directory.path().join("auto.toml"), "");
+        for text in ["engine = \"tc\"", "engine = \"xdp\"", "idle = \"1m\"", "verify_checksums = \"never\""] {
+            assert!(restarts(&auto, text).is_empty(), "{text}");
+        }
+        assert_eq!(restarts(&auto, "engine = \"external\""), ["engine"]);
+        assert_eq!(restarts(&auto, "verify_checksums = \"always\""), ["verify_checksums"]);
+        assert_eq!(restarts(&auto, "learn = false\nmax_flows = 64"), ["learn", "max_flows"]);
+    }
+
+    #[test]
+    fn a_size_that_the_daemon_has_chosen_is_no_difference() {
+        let directory = tempfile::tempdir().unwrap();
+        let daemon = running(&directory.path().join("shunt.toml"), "");
+        assert_eq!(daemon.compare(&Difference::default()).keys, Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_file_is_compared_again_when_it_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("shunt.toml");
+        let daemon = running(&path, "idle = \"10s\"");
+        let same = daemon.compare(&Difference::default());
+        assert_eq!((same.keys.len(), same.unusable.as_ref()), (0, None));
+        fs::write(&path, "idle = \"1m\"\nudp_packets = 3").unwrap();
+        let other = daemon.compare(&same);
+        assert_eq!(other.keys, ["idle", "udp_packets"]);
+        assert_eq!(daemon.compare(&other), other);
+        fs::write(&path, "idel = 1").unwrap();
+        let wrong = daemon.compare(&other);
+        assert!(
+            wrong.keys.is_empty() && wrong.unusable.as_ref().unwrap().contains("did you mean"),
+            "{wrong:?}"
+        );
+        fs::remove_file(&path).unwrap();
+        assert!(daemon.compare(&wrong).unusable.unwrap().contains("No such file"));
+    }
+}
