@@ -72,9 +72,11 @@ struct shunt_counters {
 	__u64 copied_pkts; /* those in buffers that native XDP of a virtual device would have to copy */
 	__u64 external_pkts; /* forwarded by the external engine, which counts in struct shunt_external */
 	__u64 external_bytes;
+	__u64 sampled_bytes; /* of packets that were sent to Linux for SHUNT_COST_SAMPLE */
+	__u64 sampled_frames; /* those packets; an aggregate counts as its segments */
 	__u64 reasons[SHUNT_REASONS_MAX]; /* by enum shunt_reason */
 };
-_Static_assert(sizeof(struct shunt_counters) == 120 + 8 * 128, "shunt_counters is ABI");
+_Static_assert(sizeof(struct shunt_counters) == 136 + 8 * 128, "shunt_counters is ABI");
 
 /* The control block. A single element, written by the daemon; the programs write epoch and heartbeat_ticks as well. */
 struct shunt_control {
@@ -102,7 +104,13 @@ struct shunt_control {
 	__u32 station_moves; /* counts the changes of a bridge's stations that ended flows; written by the programs */
 	__u32 off_rules; /* rules in shunt_off, whose connections teach nothing */
 	__u32 _pad;
+	/*
+	 * While the slow path is sampled, heartbeat_ticks is 0, so that only packets without a heartbeat look here. All
+	 * 64 bits of jiffies.
+	 */
+	__u64 sample_until_ticks; /* when the sample ends by itself; 0 if there is none */
+	__u64 sample_beat_ticks; /* the daemon's heartbeat meanwhile; later, an older one than heartbeat_ticks */
 };
-_Static_assert(sizeof(struct shunt_control) == 104, "shunt_control is ABI");
+_Static_assert(sizeof(struct shunt_control) == 120, "shunt_control is ABI");
 
 #endif

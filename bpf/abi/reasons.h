@@ -247,5 +247,9 @@ SHUNT_REASON(66, OFF, "off", REFUSAL, USUAL, CAUSE,
 	"somebody has turned the fast path off for the connection",
 	"`shunt off` lists the rules; `shunt on` with the same words removes one, `shunt on` alone all of them")
 
+SHUNT_REASON(67, COST_SAMPLE, "cost-sample", PUNT, USUAL, PASSING,
+	"for some milliseconds a minute, all packets go through Linux to measure what the slow path costs",
+	"nothing to do: the packets between two samples are fast; `savings = false` ends the samples")
+
 // clang-format on
 #undef SHUNT_REASON

@@ -71,4 +71,16 @@ struct shunt_final {
 };
 _Static_assert(sizeof(struct shunt_final) == 88, "shunt_final is ABI");
 
+/*
+ * CPU time of a CPU for packets: receive and transmit softirqs, and NAPI threads. Only counted while somebody asks. The
+ * time up to now is total_ns, and the time since softirq_since_ns or thread_since_ns, if one of them is not 0.
+ */
+struct shunt_net_time {
+	__u64 changes; /* odd while the other fields change */
+	__u64 total_ns;
+	__u64 softirq_since_ns; /* CLOCK_MONOTONIC */
+	__u64 thread_since_ns;
+};
+_Static_assert(sizeof(struct shunt_net_time) == 32, "shunt_net_time is ABI");
+
 #endif

@@ -55,4 +55,11 @@ struct shunt_edit {
 };
 _Static_assert(sizeof(struct shunt_edit) == 232, "shunt_edit is ABI");
 
+/* Begins or ends a sample of the slow path. */
+struct shunt_sample {
+	__u32 ticks; /* when it ends by itself; 0 ends it now */
+	__u32 began; /* result: 1 if the sample has begun; it does not without a heartbeat */
+};
+_Static_assert(sizeof(struct shunt_sample) == 8, "shunt_sample is ABI");
+
 #endif

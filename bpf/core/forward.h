@@ -37,6 +37,17 @@ static __always_inline int shunt_daemon_alive(const struct shunt_control *contro
 	return jiffies < control->heartbeat_ticks + control->heartbeat_max_ticks;
 }
 
+/*
+ * Why no packet is forwarded, when the heartbeat is old; SHUNT_OK if a sample of the slow path has ended by itself. The
+ * daemon's heartbeat is elsewhere while the slow path is sampled, so that packets have one comparison for both.
+ */
+static __always_inline enum shunt_reason shunt_without_heartbeat(const struct shunt_control *control, __u64 jiffies)
+{
+	if (jiffies >= control->sample_beat_ticks + control->heartbeat_max_ticks)
+		return SHUNT_NO_DAEMON;
+	return jiffies < control->sample_until_ticks ? SHUNT_COST_SAMPLE : SHUNT_OK;
+}
+
 /* Rejects segments that no flow may carry. Conntrack considers a segment without ACK INVALID. */
 static __always_inline enum shunt_reason shunt_admit_tcp(const struct shunt_packet *p)
 {
@@ -149,10 +160,14 @@ static __always_inline enum shunt_reason shunt_decide_unless(const struct shunt_
 							     union shunt_head excluded)
 {
 	union shunt_head bridged = { .flags = SHUNT_FLOW_BRIDGED };
+	enum shunt_reason why;
 
 	bridged.word |= excluded.word;
-	if (shunt_unlikely(!shunt_daemon_alive(control, jiffies)))
-		return SHUNT_NO_DAEMON;
+	if (shunt_unlikely(!shunt_daemon_alive(control, jiffies))) {
+		why = shunt_without_heartbeat(control, jiffies);
+		if (why != SHUNT_OK)
+			return why;
+	}
 	if (shunt_likely(shunt_is_current(f, epoch, flags, bridged)))
 		return shunt_decide_as(f, p, macs, control, epoch, jiffies, SHUNT_KNOWN_ROUTED);
 	if (shunt_is_current(f, epoch, flags, excluded))

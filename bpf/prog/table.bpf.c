@@ -265,12 +265,19 @@ static __always_inline int edit(__u32 family, struct shunt_edit *e, const union 
 	return 0;
 }
 
-/* The daemon's heartbeat. */
+/* The daemon's heartbeat. It ends a sample of the slow path that has ended by itself. */
 SEC("syscall")
 int shunt_beat(void *ctx)
 {
+	__u64 now = shunt_now();
+
 	(void)ctx;
-	shunt_control.heartbeat_ticks = shunt_now();
+	if (now < shunt_control.sample_until_ticks) {
+		shunt_control.sample_beat_ticks = now;
+	} else {
+		shunt_control.heartbeat_ticks = now;
+		shunt_control.sample_until_ticks = 0;
+	}
 	return 0;
 }
 

@@ -33,6 +33,10 @@ static __always_inline int pass(struct __sk_buff *skb, const struct shunt_port *
 	counters->slow_pkts++;
 	counters->slow_bytes += bytes;
 	shunt_count_reason(counters, why);
+	if (shunt_unlikely(why == SHUNT_COST_SAMPLE)) {
+		counters->sampled_bytes += bytes;
+		counters->sampled_frames += shunt_skb_segments(skb);
+	}
 	skb->tc_index = cookie;
 	return SHUNT_TC_NEXT;
 }
@@ -204,7 +208,7 @@ static __always_inline enum shunt_reason decide(const struct shunt_packet *p, __
 	why = shunt_forget(why, jiffies);
 	if (f->punt_due) {
 		f->punt_due = 0;
-		return why == SHUNT_OK || why == SHUNT_PENDING ? SHUNT_REPROVE : why;
+		return why == SHUNT_OK || why == SHUNT_PENDING || why == SHUNT_COST_SAMPLE ? SHUNT_REPROVE : why;
 	}
 	if (why == SHUNT_REPROVE) {
 		f->reprove_at_ticks = jiffies + shunt_control.reprove_ticks;
@@ -452,8 +456,15 @@ static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, _
 			f->tcp_position = p->tcp_position;
 		return punt(skb, p->l3_bytes, SHUNT_CLASS);
 	}
-	if (shunt_unlikely(why != SHUNT_OK || shunt_skb_needs_orphan(skb, f)))
+	if (shunt_unlikely(why != SHUNT_OK || shunt_skb_needs_orphan(skb, f))) {
+		/* As cheap as a packet of no flow: the cost of Linux is measured. */
+		if (why == SHUNT_COST_SAMPLE && !f->punt_due) {
+			if (l4_proto == IPPROTO_TCP)
+				f->tcp_position = p->tcp_position;
+			return punt(skb, p->l3_bytes, SHUNT_COST_SAMPLE);
+		}
 		return shunt_tc_other();
+	}
 	/* A constant for these, since most single packets are such once GRO has seen them. */
 	if (hidden.summed == SHUNT_SUMMED_UNNECESSARY)
 		return forward_good(skb, p, family, l4_proto, tagged, f, entry, l3, SHUNT_SUMMED_UNNECESSARY, counters,

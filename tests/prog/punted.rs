@@ -2,9 +2,13 @@
 
 use crate::rig::{EPOCH, Pair, ROUTER, Rig, bridged, pairs, reason, with_rig};
 use shunt_bpf::abi::{self, Counters, FLOW_PENDING};
-use shunt_traffic::testrun::{TC_NEXT, XDP_DROP, XDP_PASS};
+use shunt_testkit::wait_for;
+use shunt_traffic::testrun::{TC_NEXT, TC_REDIRECT, XDP_DROP, XDP_PASS, XDP_REDIRECT};
 use shunt_wire::{Checksum, Extension, Mac, Network, Packet, Tag, Tcp, Transport};
 use std::time::Duration;
+
+/// Of packets whose cost in Linux is measured.
+const COST_SAMPLE: &str = "cost-sample";
 
 /// Asserts that XDP passes the frame unchanged and uncounted, and that tc passes it unchanged and counts one reason.
 #[track_caller]
@@ -27,6 +31,9 @@ fn assert_punted_by_tc(rig: &Rig<'_>, frame: &[u8], why: &str) {
     let mut expected = Counters { slow_pkts: 1, slow_bytes: counted.slow_bytes, ..Counters::default() };
     expected.retired = counted.retired;
     expected.reasons[reason(why)] = 1;
+    if why == COST_SAMPLE {
+        (expected.sampled_bytes, expected.sampled_frames) = (counted.slow_bytes, 1);
+    }
     assert_eq!(counted, expected, "tc: {why}");
     assert_ne!(counted.slow_bytes, 0, "tc: {why}");
 }
@@ -265,6 +272,59 @@ fn without_a_daemon_static_flows_included() {
     punted_after("no-daemon", |rig, pair| {
         rig.learn_as(pair, |entry| entry.flow.flags |= abi::FLOW_STATIC);
         rig.plane.control().set_heartbeat_max(Duration::ZERO);
+    });
+}
+
+#[test]
+fn during_a_sample_of_the_slow_path_and_not_after_it() {
+    with_rig(|rig| {
+        let meter = rig.plane.net_time_loader().unwrap().load().unwrap();
+        for pair in pairs() {
+            let key = rig.learn(&pair);
+            let flow = rig.flow(&key);
+            let frame = pair.before.to_bytes();
+            let sample = meter.sample_slow_path(Duration::from_secs(60)).unwrap();
+            assert!(sample.is_some());
+            assert_punted(rig, &frame, COST_SAMPLE);
+            assert!(meter.sample_slow_path(Duration::from_secs(60)).unwrap().is_none(), "one at a time");
+            // The heartbeat goes on meanwhile.
+            rig.plane.beat().unwrap();
+            assert_punted(rig, &frame, COST_SAMPLE);
+            drop(sample);
+            let after = rig.flow(&key);
+            assert_eq!(
+                (after.epoch, after.reprove_at_ticks, after.state),
+                (flow.epoch, flow.reprove_at_ticks, flow.state)
+            );
+            assert_eq!(rig.tc(&frame).verdict, TC_REDIRECT);
+            assert_eq!(rig.xdp(&frame).verdict, XDP_REDIRECT);
+        }
+    });
+}
+
+#[test]
+fn a_sample_that_nobody_ends_ends_by_itself_and_a_dead_daemon_stays_dead() {
+    with_rig(|rig| {
+        let meter = rig.plane.net_time_loader().unwrap().load().unwrap();
+        for pair in pairs() {
+            rig.learn(&pair);
+            let frame = pair.before.to_bytes();
+            std::mem::forget(meter.sample_slow_path(Duration::ZERO).unwrap());
+            let fast =
+                wait_for(Duration::from_secs(10), || (rig.tc(&frame).verdict == TC_REDIRECT).then_some(()));
+            assert!(fast.is_some(), "still slow after 10 s");
+            assert_eq!(rig.xdp(&frame).verdict, XDP_REDIRECT);
+            rig.plane.control().set_heartbeat_max(Duration::ZERO);
+            assert_punted(rig, &frame, "no-daemon");
+            assert!(
+                meter.sample_slow_path(Duration::from_secs(60)).unwrap().is_none(),
+                "no sample without a daemon"
+            );
+            rig.plane.control().set_heartbeat_max(Duration::from_secs(3600));
+            // The next heartbeat puts all in order.
+            rig.plane.beat().unwrap();
+            assert!(meter.sample_slow_path(Duration::from_secs(60)).unwrap().is_some());
+        }
     });
 }
 

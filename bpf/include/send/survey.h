@@ -46,6 +46,15 @@ static __always_inline int shunt_skb_needs_copy(struct __sk_buff *skb)
 
 #endif
 
+/* The number of frames that a packet was before they were merged. */
+static __always_inline __u32 shunt_skb_segments(struct __sk_buff *skb)
+{
+	if (!skb->gso_size)
+		return 1;
+	/* The number of segments is 0 if another machine made the aggregate. */
+	return skb->gso_segs ? skb->gso_segs : skb->len / skb->gso_size + 1;
+}
+
 /* Counts a packet by its kind. Not inlined, so that programs keep their registers when there is no survey. */
 static __noinline int shunt_survey(struct __sk_buff *skb)
 {
@@ -56,8 +65,7 @@ static __noinline int shunt_survey(struct __sk_buff *skb)
 	if (!counters)
 		return 0;
 	if (skb->gso_size) {
-		/* The number of segments is 0 if another machine made the aggregate. */
-		pkts = skb->gso_segs ? skb->gso_segs : skb->len / skb->gso_size + 1;
+		pkts = shunt_skb_segments(skb);
 		counters->aggregated_pkts += pkts;
 	} else if (shunt_skb_needs_copy(skb)) {
 		counters->copied_pkts++;

@@ -37,6 +37,9 @@ pub struct HistoryRow {
     /// The share of packets on the fast path, from 0 to 1; absent if no packet arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fast_share: Option<f64>,
+    /// Cores that the fast path saved, over the minutes of the row of which that is known; absent if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved_cores: Option<f64>,
     /// Bits per second that arrived through all ports.
     pub in_bps: u64,
     /// Packets per second that arrived through all ports.

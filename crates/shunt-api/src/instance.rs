@@ -58,6 +58,11 @@ impl Instance {
         state_dir.join(format!("{self}.usage"))
     }
 
+    /// The path of the file with what the fast path saves. `state_dir` is the directory that [`state_dir`] returns.
+    pub fn savings_path(&self, state_dir: &Path) -> PathBuf {
+        state_dir.join(format!("{self}.savings"))
+    }
+
     /// The path of the log, to which a daemon in the background writes its standard error.
     pub fn log_path(&self, runtime_dir: &Path) -> PathBuf {
         runtime_dir.join(format!("{self}.log"))

@@ -49,6 +49,7 @@ mod preview;
 mod qos;
 mod range;
 mod reload;
+mod savings;
 mod selection;
 mod slow;
 mod statics;
@@ -82,6 +83,7 @@ pub use qos::{
     check_qos,
 };
 pub use reload::{ChangeEffect, ConfigStatus, KeyChange, LastReload, Reload, ReloadRequest};
+pub use savings::{Bounds, CannotTell, PathCosts, Savings};
 pub use selection::{Network, Selection};
 pub use slow::{SlowConnection, SlowCount, SlowDirection, SlowTable};
 pub use statics::{Hop, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable};

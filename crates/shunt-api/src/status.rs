@@ -2,6 +2,7 @@
 
 use crate::{
     costs::OwnCosts, engine::Engine, flows::Family, off::OffRule, qos::UnusedQueues, reload::ConfigStatus,
+    savings::Savings,
 };
 use serde::{Deserialize, Serialize};
 use shunt_wire::Mac;
@@ -83,6 +84,9 @@ pub struct Status {
     /// The configuration file, and whether it differs from what runs; absent in answers of older daemons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<ConfigStatus>,
+    /// What the fast path saves; absent in answers of older daemons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub savings: Option<Savings>,
 }
 
 /// A station that has kept moving between ports of a bridge, or whose IP address has kept moving between MACs, within

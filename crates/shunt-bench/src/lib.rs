@@ -19,6 +19,7 @@ mod progress;
 mod reaction;
 mod rig;
 mod rows;
+mod savings;
 mod scale;
 mod soak;
 mod summary;
@@ -56,6 +57,8 @@ pub enum Command {
     PeersGuest(peers::guest::Options),
     /// Measure how soon a change in Linux takes effect on fast flows.
     Reaction(reaction::Options),
+    /// Compare what Shunt says that it saves with the CPU time of the same packets with Shunt and without.
+    Savings(savings::Options),
     /// Measure the cost of a packet, memory and learning with up to a million flows.
     Scale(scale::Options),
     /// Run real traffic for a long time while configuration, connections and daemon change.
@@ -88,6 +91,7 @@ impl Command {
             Self::PeersGuest(options) => peers::guest::run(options),
             Self::Predict(options) => predict::run(options),
             Self::Reaction(options) => reaction::run(options),
+            Self::Savings(options) => savings::run(options),
             Self::Scale(options) => scale::run(options),
             Self::Soak(options) => soak::run(options),
             Self::Tables(options) => tables::run(options),

@@ -4,6 +4,7 @@ use crate::{
     Error,
     abi::WAYS,
     maps::{EXPIRED, FINALS, MARKS, Maps},
+    net_time::NET_TIMES,
 };
 use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, Object, ObjectBuilder, ProgramMut, btf::Btf};
 use std::{
@@ -51,6 +52,8 @@ pub(crate) const XDP_DROPS: CompiledObject = object!("xdp_drops");
 pub(crate) const TABLE: CompiledObject = object!("table");
 pub(crate) const CT_GONE: CompiledObject = object!("ct_gone");
 pub(crate) const CHANGES: CompiledObject = object!("changes");
+pub(crate) const NET_TIME: CompiledObject = object!("net_time");
+pub(crate) const NAPI_TIME: CompiledObject = object!("napi_time");
 
 impl CompiledObject {
     /// The types that its programs declare.
@@ -155,6 +158,9 @@ pub(crate) fn load_for(
             map.set_max_entries(size.max_flows.saturating_mul(4)).map_err(failed)?;
         } else if name == FINALS {
             map.set_max_entries(size.finals_bytes()).map_err(failed)?;
+        } else if name == NET_TIMES {
+            let cpus = libbpf_rs::num_possible_cpus().map_err(failed)?;
+            map.set_max_entries(u32::try_from(cpus).unwrap_or(u32::MAX)).map_err(failed)?;
         }
     }
     if let Some(name) = how.program {

@@ -19,7 +19,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-const COUNTERS: &str = "shunt_counters";
+pub(crate) const COUNTERS: &str = "shunt_counters";
 const DEVMAP: &str = "shunt_devmap";
 const PORTS: &str = "shunt_ports";
 const UPPERS: &str = "shunt_uppers";

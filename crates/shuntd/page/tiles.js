@@ -17,6 +17,7 @@ export function showStatus(status) {
 	show("on the slow path", traffic("slow"), rate("slow"));
 	show("active flows", grouped(flows.active), `of ${grouped(flows.max)} for each of IPv4 and IPv6`);
 	show("running for", time(status.uptime_s), `version ${status.version}`);
+	setText(at("savings"), savings(status.savings));
 	setText(at("costs"), costs(status.costs));
 }
 
@@ -43,3 +44,21 @@ function costs(own) {
 	const programs = Number.isFinite(own.programs_cores) ? `, its programs in the kernel ${percent(own.programs_cores)}` : "";
 	return `Shunt itself: the daemon uses ${percent(own.daemon_cores)} of a core${programs}; ${bytes(own.daemon_bytes)} of memory, and ${bytes(own.maps_bytes)} for tables in the kernel.`;
 }
+
+/** What the fast path saves; empty if the daemon does not say. */
+function savings(saved) {
+	if (!saved) {
+		return "";
+	}
+	const now = saved.now_cores
+		? `The fast path saves about ${cores(saved.now_cores.value)} now (${doubt(saved.now_cores)}).`
+		: "What the fast path saves now: cannot tell; shunt status says why.";
+	const week = saved.week_core_hours
+		? ` ${round(saved.week_core_hours.value)} core hours in the last week (${doubt(saved.week_core_hours)}).`
+		: "";
+	return now + week;
+}
+
+const cores = (value) => (value < 1.05 ? `${round(value)} of a core` : `${round(value)} cores`);
+const round = (value) => String(Number(value.toPrecision(2)));
+const doubt = ({ value, low, high }) => `± ${Math.ceil((100 * (high - low)) / 2 / Math.abs(value))} %`;

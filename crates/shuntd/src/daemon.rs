@@ -151,7 +151,7 @@ impl Daemon {
             steps: StepMeter::default(),
             static_flows: StaticFlows::default(),
             off_rules: parts.off_rules,
-            recorder: Recorder::new(parts.history),
+            recorder: Recorder::new(parts.history, parts.savings),
             kept_ledger: parts.kept_ledger,
             usage: None,
             trace_stream: TraceStream::default(),

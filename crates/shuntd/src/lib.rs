@@ -28,6 +28,7 @@ mod queue_settings;
 mod reasons;
 mod reload;
 mod rtnl_barrier;
+mod savings;
 mod service_manager;
 mod slow_connections;
 mod start;

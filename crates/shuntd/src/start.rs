@@ -8,6 +8,7 @@ use crate::{
     kernel_types::{self, pretends_missing},
     off_rules::{OffRules, unix_time},
     reload::Loaded,
+    savings::{self, SavingsBook},
     usage::KeptLedger,
 };
 use shunt_api::{
@@ -34,6 +35,7 @@ pub(crate) struct Parts {
     /// The rules of `shunt off` that were kept.
     pub(crate) off_rules: OffRules,
     pub(crate) history: History,
+    pub(crate) savings: SavingsBook,
     /// The ledger of hosts that was kept; `None` if it is off.
     pub(crate) kept_ledger: Option<KeptLedger>,
 }
@@ -215,8 +217,10 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
     let off_rules = OffRules::load(instance.off_path(&state), unix_time());
     let file = KeptFile::new(instance.history_path(&state), FILE_BYTES_MAX);
     let history = History::load(file, Clock::read(), env!("CARGO_PKG_VERSION"));
+    let file = KeptFile::new(instance.savings_path(&state), savings::FILE_BYTES_MAX);
+    let savings = SavingsBook::load(file, savings::machine(), config.savings);
     let kept_ledger = config.usage.then(|| KeptLedger::load(instance.usage_path(&state)));
-    Ok(Parts { kernel, subscription, plane, core, actions, off_rules, history, kept_ledger })
+    Ok(Parts { kernel, subscription, plane, core, actions, off_rules, history, savings, kept_ledger })
 }
 
 /// Attaches the programs that invalidate flows inside the kernel, before a change is acknowledged. Without one of them,

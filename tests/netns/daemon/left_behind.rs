@@ -70,6 +70,6 @@ fn up_and_down(times: usize) {
         .collect();
     files.sort();
     // The directory of state is the same in tests.
-    let kept = ["history", "log", "usage"].map(|end| format!("{}.{end}", shunt.instance()));
+    let kept = ["history", "log", "savings", "usage"].map(|end| format!("{}.{end}", shunt.instance()));
     assert_eq!(files, kept, "only the log and what is kept for the next start are left");
 }

@@ -32,6 +32,7 @@ mod readers;
 mod refusals;
 mod reload;
 mod restarts;
+mod savings;
 mod slow_flows;
 mod systemd_unit;
 mod top_command;

@@ -53,6 +53,7 @@ fn every_key_is_read() {
         page_reports = "/srv/reports"
         hosts = ["router.lan"]
         usage = false
+        savings = true
         log = "debug"
 
         [qos.wan0]
@@ -88,6 +89,7 @@ fn every_key_is_read() {
         page_reports: "/srv/reports".to_owned(),
         hosts: vec!["router.lan".to_owned()],
         usage: false,
+        savings: true,
         log: LogLevel::Debug,
         qos: [("wan0".to_owned(), PortQos { rate: BitRate(100_000_000), ..PortQos::default() })].into(),
     };

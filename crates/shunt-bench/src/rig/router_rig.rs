@@ -56,6 +56,24 @@ pub struct Rig<'a> {
     bridged: bool,
 }
 
+/// Time between two bursts of [`Rig::sample_paced`].
+const BURST: Duration = Duration::from_millis(2);
+
+/// What packets at a given rate have cost.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Paced {
+    /// Packets that were sent.
+    pub sent: u64,
+    /// Packets that arrived.
+    pub packets: u64,
+    /// CPU time of the router's polling threads; 0 without them.
+    pub router_ns: u64,
+    /// CPU time of the hosts' polling threads; 0 without them.
+    pub hosts_ns: u64,
+    /// CPU time of the sending thread, with the softirqs that it ran.
+    pub sender_ns: u64,
+}
+
 /// Polling threads of the router's ports, and of the hosts.
 type Threads = (Vec<PollThreads>, Vec<PollThreads>);
 
@@ -244,6 +262,60 @@ impl<'a> Rig<'a> {
             fast_share: None,
             engine: None,
             slices_ns_per_packet: slices,
+        })
+    }
+
+    /// Sends frames of this size, with FCS, from now on.
+    pub fn send_frames_of(&mut self, frame_bytes: u32) -> anyhow::Result<()> {
+        let flows = u32::try_from(self.flows)?;
+        let forward = Grid { frame_bytes, ..grid(self.lab, self.setting, flows)? };
+        self.forward = generator(self.lab.lan(), &forward, None)?;
+        self.frame_bytes = frame_bytes - FCS_BYTES;
+        Ok(())
+    }
+
+    /// Lets softirqs poll all devices instead of threads. Call this after [`Rig::settle`].
+    pub fn poll_in_softirqs(&mut self) -> anyhow::Result<()> {
+        self.settled = None;
+        for host in self.lab.hosts() {
+            for (ns, name) in [(self.lab.router(), host.port), (&host.ns, host.nic)] {
+                ns.try_run(&format!("echo 0 > /sys/class/net/{name}/threaded"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends so many packets a second, in bursts of some milliseconds.
+    pub fn sample_paced(&mut self, packets_per_s: u64, duration: Duration) -> anyhow::Result<Paced> {
+        let threads = |which: fn(&Threads) -> &Vec<PollThreads>| -> anyhow::Result<u64> {
+            let Some(settled) = &self.settled else { return Ok(0) };
+            which(settled).iter().try_fold(0, |sum, threads| Ok(sum + threads.run_time()?.ran_ns))
+        };
+        let router = || threads(|(router, _)| router);
+        let hosts = || threads(|(_, hosts)| hosts);
+        let (before, router_before, hosts_before) = (self.sink.count()?.packets, router()?, hosts()?);
+        let forward = &mut self.forward;
+        let burst = (packets_per_s as f64 * BURST.as_secs_f64()) as u64;
+        let send = || -> anyhow::Result<(u64, u64)> {
+            let (start, cpu) = (Instant::now(), RunTime::of_this_thread()?);
+            let mut sent = 0;
+            while start.elapsed() < duration {
+                forward.run(burst)?;
+                sent += burst;
+                let due = start + Duration::from_secs_f64(sent as f64 / packets_per_s as f64);
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+            Ok((sent, RunTime::of_this_thread()?.since(cpu).ran_ns))
+        };
+        let (sent, sender_ns) = pinned_in(&self.lab.lan().ns, Placement::OneCpu, send)??;
+        drained(&self.sink, before + sent)?;
+        let packets = self.sink.count()?.packets - before;
+        Ok(Paced {
+            sent,
+            packets,
+            router_ns: router()? - router_before,
+            hosts_ns: hosts()? - hosts_before,
+            sender_ns,
         })
     }
 

@@ -5,7 +5,7 @@ use nix::time::{ClockId, clock_gettime};
 use prometheus::{
     Counter, Encoder, Gauge, GaugeVec, IntCounterVec, Opts, Registry, TextEncoder, core::Collector,
 };
-use shunt_api::{QosStatus, Status};
+use shunt_api::{Bounds, QosStatus, Status};
 use shunt_bpf::abi::{Counters, REASONS, ReasonKind};
 use shunt_core::Cause;
 use std::{collections::BTreeMap, fs, time::Duration};
@@ -194,7 +194,8 @@ impl Page {
         self.counters(("shunt_counts_lost_total", help), [], [([], status.counts_lost)])?;
         let help = "Lines of the log that could not be written.";
         self.counters(("shunt_log_lines_lost_total", help), [], [([], status.log_lines_lost)])?;
-        self.costs(status)
+        self.costs(status)?;
+        self.savings(status)
     }
 
     fn costs(&self, status: &Status) -> prometheus::Result<()> {
@@ -204,6 +205,25 @@ impl Page {
             if let Some(cores) = costs.programs_cores {
                 self.gauge("shunt_programs_cores", "Cores that the programs in the kernel use.", cores)?;
             }
+        }
+        Ok(())
+    }
+
+    fn savings(&self, status: &Status) -> prometheus::Result<()> {
+        let Some(savings) = &status.savings else { return Ok(()) };
+        let rows = |bounds: &Bounds| {
+            let row = |which: &str, value: f64| ([which.to_owned()], value);
+            [row("value", bounds.value), row("low", bounds.low), row("high", bounds.high)]
+        };
+        if let Some(cores) = &savings.now_cores {
+            let help =
+                "Cores that the fast path saves now; with the bounds of a confidence interval of 95 %.";
+            self.gauges(("shunt_saved_cores", help), ["bound"], rows(cores))?;
+        }
+        if let Some(hours) = &savings.week_core_hours {
+            let help = "Core seconds that the fast path has saved within the last seven days; with bounds.";
+            let seconds = rows(hours).map(|(label, hours)| (label, hours * 3600.0));
+            self.gauges(("shunt_saved_week_core_seconds", help), ["bound"], seconds)?;
         }
         Ok(())
     }

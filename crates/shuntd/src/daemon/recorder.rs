@@ -2,12 +2,17 @@
 
 mod costs;
 mod events;
+mod savings;
 
 use super::{Daemon, blocking::BlockingThread};
-use crate::history::{Clock, Counted, DeviceCounts, History};
+use crate::{
+    history::{Clock, Counted, DeviceCounts, History},
+    savings::SavingsBook,
+};
 use costs::{Costs, Measured};
 use events::Seen;
-use shunt_api::{Happening, OwnCosts};
+use savings::Meter;
+use shunt_api::{Happening, OwnCosts, Savings};
 use shunt_bpf::abi::Counters;
 use shunt_core::Cause;
 use std::{
@@ -28,6 +33,8 @@ const LOSS: &str = "a restart will lose the history since the last write";
 pub(crate) struct Recorder {
     history: History,
     costs: Costs,
+    savings: SavingsBook,
+    meter: Meter,
     seen: Seen,
     ticks: u32,
     intervals: u32,
@@ -35,6 +42,8 @@ pub(crate) struct Recorder {
     interval: (Duration, Counters),
     /// The same at the beginning of the minute.
     minute: (Duration, Counters),
+    /// Core seconds that the fast path has saved within the minute; `None` if nobody can tell.
+    minute_saved: Option<f64>,
     /// A minute that waits for the counts of its devices.
     waiting: Option<Waiting>,
     /// The last counts of devices.
@@ -49,16 +58,19 @@ struct Waiting {
 }
 
 impl Recorder {
-    pub(crate) fn new(history: History) -> Self {
+    pub(crate) fn new(history: History, savings: SavingsBook) -> Self {
         let now = Clock::read().since_boot();
         Self {
             history,
             costs: Costs::default(),
+            savings,
+            meter: Meter::default(),
             seen: Seen::default(),
             ticks: 0,
             intervals: 0,
             interval: (now, Counters::default()),
             minute: (now, Counters::default()),
+            minute_saved: Some(0.0),
             waiting: None,
             devices: None,
             written: now,
@@ -77,6 +89,11 @@ impl Recorder {
     /// What Shunt itself costs.
     pub(super) fn costs(&self) -> OwnCosts {
         self.costs.view()
+    }
+
+    /// What the fast path saves.
+    pub(super) fn savings(&self) -> Savings {
+        self.savings.view(Clock::read().now())
     }
 
     /// Lets the programs be measured for a few seconds.
@@ -119,6 +136,7 @@ impl Daemon {
         } else if self.recorder.costs.are_wanted() {
             self.measure(false);
         }
+        self.measure_savings();
     }
 
     fn record_interval(&mut self) {
@@ -141,7 +159,10 @@ impl Daemon {
         let (now, counters) = (Clock::read().since_boot(), self.all_counters());
         let (before, earlier) = std::mem::replace(&mut self.recorder.interval, (now, counters));
         let seconds = now.saturating_sub(before).as_secs_f64();
-        self.recorder.costs.record_packets(packets_since(&counters, packets(&earlier)), seconds);
+        let recorder = &mut self.recorder;
+        recorder.costs.record_packets(packets_since(&counters, packets(&earlier)), seconds);
+        let saved = recorder.savings.add_interval(Clock::read().now(), &since(&counters, &earlier), seconds);
+        recorder.minute_saved = recorder.minute_saved.zip(saved).map(|(sum, saved)| sum + saved);
     }
 
     /// Ends the minute, but for the counts of devices, which another thread reads.
@@ -153,6 +174,7 @@ impl Daemon {
             seconds: now.saturating_sub(begun).as_secs_f64(),
             counters: since(&counters, &earlier),
             devices: BTreeMap::new(),
+            saved_core_s: recorder.minute_saved.replace(0.0),
         };
         if let Some(late) = recorder.waiting.replace(Waiting { since: begun, counted }) {
             recorder.end_minute(late, None);
@@ -194,7 +216,13 @@ impl Daemon {
             self.recorder.written = now;
             let file = self.recorder.history.replacement(true);
             self.keep("write-history", file, LOSS);
+            self.write_savings();
         }
+    }
+
+    fn write_savings(&mut self) {
+        let file = self.recorder.savings.replacement();
+        self.keep("write-savings", file, "a restart will measure again what the fast path saves");
     }
 
     /// Ends the minute and writes the history. `by` says who stops the daemon.
@@ -213,6 +241,7 @@ impl Daemon {
         self.recorder.history.note(Happening::Stopped { by: by.to_owned() });
         let file = self.recorder.history.replacement(false);
         self.keep("write-history", file, LOSS);
+        self.write_savings();
     }
 
     /// What all ports have counted since the start, present and former ones.

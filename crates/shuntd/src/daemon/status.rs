@@ -95,6 +95,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
         longest_step: daemon.steps.longest(),
         costs: Some(daemon.recorder.costs()),
         config: Some(daemon.reloads.status()),
+        savings: Some(daemon.recorder.savings()),
     }
 }
 

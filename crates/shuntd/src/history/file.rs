@@ -44,6 +44,8 @@ struct FileMinute {
     ports: BTreeMap<String, Counts>,
     #[serde(default)]
     reasons: Vec<(u8, u64)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    saved: Option<f64>,
 }
 
 pub(super) fn encode(kept: Kept) -> Result<Vec<u8>, String> {
@@ -55,6 +57,7 @@ pub(super) fn encode(kept: Kept) -> Result<Vec<u8>, String> {
         all: to_list(minute.all),
         ports: minute.ports.iter().map(|(name, counts)| (name.to_string(), to_list(*counts))).collect(),
         reasons: minute.reasons.to_vec(),
+        saved: minute.saved_core_s,
     };
     let file = File { format: FORMAT, running, minutes: minutes.into_iter().map(minute).collect(), events };
     let mut text = serde_json::to_vec(&file).map_err(|error| error.to_string())?;
@@ -76,12 +79,13 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Kept, String> {
 
 impl From<FileMinute> for Minute {
     fn from(minute: FileMinute) -> Self {
-        let FileMinute { at: _, s, packets: [fast, slow, dropped], all, ports, reasons } = minute;
+        let FileMinute { at: _, s, packets: [fast, slow, dropped], all, ports, reasons, saved } = minute;
         Self {
             seconds: s,
             fast,
             slow,
             dropped,
+            saved_core_s: saved,
             all: from_list(all),
             ports: ports.into_iter().map(|(name, counts)| (name.into(), from_list(counts))).collect(),
             reasons: reasons.into(),

@@ -28,6 +28,8 @@ pub(crate) struct Counted {
     pub(crate) counters: Counters,
     /// By the devices of ports.
     pub(crate) devices: BTreeMap<String, DeviceCounts>,
+    /// Core seconds that the fast path has saved; `None` if nobody can tell.
+    pub(crate) saved_core_s: Option<f64>,
 }
 
 /// A minute, as it is kept.
@@ -37,6 +39,7 @@ pub(super) struct Minute {
     pub(super) fast: u64,
     pub(super) slow: u64,
     pub(super) dropped: u64,
+    pub(super) saved_core_s: Option<f64>,
     /// All ports together.
     pub(super) all: DeviceCounts,
     pub(super) ports: Box<[(Arc<str>, DeviceCounts)]>,
@@ -79,7 +82,7 @@ impl DeviceCounts {
 
 impl Minute {
     pub(super) fn new(counted: &Counted, names: &mut PortNames) -> Self {
-        let Counted { seconds, counters, devices } = counted;
+        let Counted { seconds, counters, devices, saved_core_s } = counted;
         let mut reasons: Vec<(u8, u64)> = REASONS
             .iter()
             .filter(|reason| reason.kind == ReasonKind::Punt)
@@ -97,6 +100,7 @@ impl Minute {
             fast: counters.xdp_pkts + counters.tc_pkts + counters.external_pkts,
             slow: counters.slow_pkts,
             dropped: counters.dropped_pkts,
+            saved_core_s: *saved_core_s,
             all: devices.values().copied().fold(DeviceCounts::default(), DeviceCounts::plus),
             ports: ports.collect(),
             reasons: reasons.into(),

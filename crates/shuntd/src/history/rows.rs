@@ -32,6 +32,8 @@ struct Sum<'m> {
     fast: u64,
     slow: u64,
     dropped: u64,
+    /// Core seconds, and the seconds in which they were saved.
+    saved: (f64, f64),
     all: DeviceCounts,
     ports: BTreeMap<&'m str, DeviceCounts>,
     reasons: BTreeMap<u8, u64>,
@@ -83,6 +85,9 @@ impl<'m> Sum<'m> {
         self.fast += minute.fast;
         self.slow += minute.slow;
         self.dropped += minute.dropped;
+        if let Some(saved) = minute.saved_core_s {
+            self.saved = (self.saved.0 + saved, self.saved.1 + minute.seconds);
+        }
         self.all = self.all.plus(minute.all);
         for (name, counts) in &minute.ports {
             let port = self.ports.entry(name).or_default();
@@ -104,6 +109,7 @@ impl<'m> Sum<'m> {
             slow: self.slow,
             dropped: self.dropped,
             fast_share: (packets > 0).then(|| self.fast as f64 / packets as f64),
+            saved_cores: (self.saved.1 > 0.0).then(|| self.saved.0 / self.saved.1),
             in_bps: all.in_bps,
             in_pps: all.in_pps,
             out_bps: all.out_bps,

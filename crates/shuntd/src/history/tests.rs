@@ -24,7 +24,7 @@ fn count(history: &mut History, packets: u64) {
     };
     let devices = BTreeMap::from([("lan0".to_owned(), device(1)), ("wan0".to_owned(), device(2))]);
     let since = history.clock.since_boot().saturating_sub(Duration::from_secs(60));
-    let counted = Counted { seconds: 60.0, counters, devices };
+    let counted = Counted { seconds: 60.0, counters, devices, saved_core_s: Some(6.0) };
     history.add_minute(since, &counted);
 }
 
@@ -50,6 +50,7 @@ fn minutes_show_rates_shares_and_reasons() {
     assert_eq!(rows.len(), 1);
     let row = &rows[0];
     assert_eq!((row.at, row.fast, row.slow, row.fast_share), (100_000, 6000, 1500, Some(0.8)));
+    assert_eq!(row.saved_cores, Some(0.1));
     assert_eq!((row.in_bps, row.in_pps, row.out_bps, row.out_pps), (1_200_000, 150, 600_000, 75));
     let lan = row.ports["lan0"];
     assert_eq!((lan.in_bps, lan.in_pps, lan.out_bps, lan.out_pps), (800_000, 100, 400_000, 50));
@@ -92,7 +93,8 @@ fn memory_is_bounded_and_a_day_of_sixteen_ports_fits_the_file() {
         };
         let devices = (0..40).map(|port| (format!("interface{port:05}"), busy)).collect();
         let since = Duration::from_secs(minute * 60 - 60);
-        history.add_minute(since, &Counted { seconds: 60.5, counters, devices });
+        history
+            .add_minute(since, &Counted { seconds: 60.5, counters, devices, saved_core_s: Some(60.5 / 3.0) });
         history.note(Happening::Fault { what: format!("fault {minute} {}", "x".repeat(80)) });
     }
     assert!(history.minutes.len() <= MINUTES_MAX);

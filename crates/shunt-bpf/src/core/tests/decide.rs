@@ -130,6 +130,26 @@ fn without_any_heartbeat_the_reason_is_no_daemon() {
     assert_eq!(situation.reason(), "no-daemon");
 }
 
+#[test]
+fn a_sample_of_the_slow_path_has_its_end_and_needs_a_heartbeat_of_its_own() {
+    let during = |until: i64, beat: u64| {
+        let mut situation = good();
+        situation.control.heartbeat_ticks = 0;
+        situation.control.sample_beat_ticks = situation.now - beat;
+        situation.control.sample_until_ticks = situation.now.wrapping_add_signed(until);
+        situation.reason()
+    };
+    let alive = u64::from(2 * SECOND) - 1;
+    assert_eq!(during(1, alive), "cost-sample");
+    assert_eq!(during(0, alive), "ok");
+    assert_eq!(during(1, alive + 1), "no-daemon");
+    assert_eq!(during(0, alive + 1), "no-daemon");
+    // With a heartbeat, a sample that has been ended is forgotten.
+    let mut situation = good();
+    situation.control.sample_until_ticks = situation.now + 5;
+    assert_eq!(situation.reason(), "ok");
+}
+
 /// On kernels without TCX, filters may outlive a daemon that was killed.
 #[test]
 fn an_old_heartbeat_never_becomes_valid_again() {

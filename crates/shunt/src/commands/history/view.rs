@@ -34,7 +34,7 @@ fn rows(rows: &[HistoryRow], verbose: bool) -> String {
     if rows.is_empty() {
         return "no traffic was counted in this time; the daemon counts once a minute\n".to_owned();
     }
-    let mut table = vec![["UTC", "in", "", "out", "", "fast"].map(str::to_owned).to_vec()];
+    let mut table = vec![["UTC", "in", "", "out", "", "fast", "saved"].map(str::to_owned).to_vec()];
     table.extend(rows.iter().map(|row| {
         vec![
             day_and_minute(row.at),
@@ -43,6 +43,7 @@ fn rows(rows: &[HistoryRow], verbose: bool) -> String {
             units::bits_per_second(row.out_bps),
             units::packets_per_second(row.out_pps),
             row.fast_share.map_or_else(|| "-".to_owned(), units::percent),
+            row.saved_cores.map_or_else(|| "-".to_owned(), |cores| format!("{cores:.2} cores")),
         ]
     }));
     let mut text = align("<>", &table);

@@ -1,6 +1,9 @@
 //! The text of `shunt` without a command.
 
-use crate::render::{Format, Text, units};
+use crate::{
+    commands::status::savings,
+    render::{Format, Text, units},
+};
 use serde::Serialize;
 use shunt_api::{Instance, Status};
 
@@ -40,6 +43,7 @@ fn describe(next: &Next) -> String {
                 status.flows.active + status.flows.static_,
             );
             summary
+                + &savings::lines(status.savings.as_ref(), false)
                 + &commands(&[
                     (format!("shunt status{option}"), "the counters of each port, and what stays slow"),
                     (format!("shunt flows{option}"), "the connections on the fast path"),

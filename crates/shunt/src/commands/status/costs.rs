@@ -39,7 +39,7 @@ fn programs(costs: &OwnCosts) -> String {
 }
 
 /// `0.4 of a core`, `2.1 cores`.
-fn cores_of(cores: f64) -> String {
+pub(super) fn cores_of(cores: f64) -> String {
     match cores {
         1.05.. => format!("{cores:.1} cores"),
         0.1..1.05 => format!("{cores:.2} of a core"),

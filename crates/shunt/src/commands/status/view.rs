@@ -1,6 +1,6 @@
 //! The text of `shunt status`, and of `shunt up`.
 
-use super::{costs, verdict};
+use super::{costs, savings, verdict};
 use crate::{
     commands::{off::view::describe as off_rules, reload::view::lines as config_lines},
     render::{Answer, Format, Text, columns::align, json_line, style, units},
@@ -100,6 +100,7 @@ pub(crate) fn describe(status: &Status, verbose: bool) -> String {
         status.epoch,
         status.version,
     );
+    text += &savings::lines(status.savings.as_ref(), verbose);
     text += &costs::lines(status.costs.as_ref(), verbose);
     text += &config_lines(status.config.as_ref(), verbose);
     text += &slow_causes(&status.slow_causes);
@@ -361,6 +362,12 @@ mod tests {
             ".run_ns",
             ".runs_per_s",
             ".measured_ago_s",
+            ".now_cores.low",
+            ".now_cores.high",
+            ".week_core_hours.low",
+            ".week_core_hours.high",
+            ".week_known_share",
+            ".week_counted_hours",
         ];
         assert_eq!(text_lacks(&status(), &scaled), []);
         let text = show(&status(), VERBOSE);

@@ -81,7 +81,7 @@ impl History {
         let connections = sample::all_connections(last, now);
         let mut hosts = totals(&connections, names);
         hosts.sort_by_key(|host| Reverse((host.rate_bps(), host.rate_pps)));
-        let Status { instance, uptime_s, epoch, flows, slow_causes, epoch_moves, costs, .. } =
+        let Status { instance, uptime_s, epoch, flows, slow_causes, epoch_moves, costs, savings, .. } =
             now.status.clone();
         Top {
             instance,
@@ -90,6 +90,7 @@ impl History {
             over_s: span.seconds(),
             flows,
             costs,
+            savings,
             rates,
             connections,
             counted: now.slow.counted,

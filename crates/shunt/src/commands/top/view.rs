@@ -9,7 +9,7 @@ use crate::{
     commands::{
         hosts::totals::HostTotal,
         listed::{Listed, UNCOUNTED},
-        status::costs,
+        status::{costs, savings},
         top::sample::MOST,
     },
     render::{Format, Text, columns::align, units},
@@ -17,7 +17,7 @@ use crate::{
 pub(crate) use pane::{Order, Pane};
 pub(crate) use screen::{Look, draw};
 use serde::Serialize;
-use shunt_api::{Engine, FlowCounts, OwnCosts, SlowCause};
+use shunt_api::{Engine, FlowCounts, OwnCosts, Savings, SlowCause};
 pub(crate) use state::{Detail, View};
 use std::collections::BTreeMap;
 pub(crate) use table::{Item, Table};
@@ -39,6 +39,9 @@ pub(crate) struct Top {
     /// What Shunt itself costs; none if the daemon is older.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) costs: Option<OwnCosts>,
+    /// What the fast path saves; none if the daemon is older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) savings: Option<Savings>,
     /// All ports together.
     pub(crate) rates: Rates,
     /// The connections, fast and slow, the largest rate first. Rates of fast ones are those between the samples; those
@@ -166,6 +169,7 @@ fn describe(top: &Top) -> String {
     );
     text +=
         &format!("flows active {}, static {}, max per family {}\n", flows.active, flows.static_, flows.max);
+    text += &savings::lines(top.savings.as_ref(), true);
     text += &costs::lines(top.costs.as_ref(), true);
     let connections = top.connections.iter().map(|connection| {
         [0, 1, 2, 5, 3, 4, 7].map(|column| Item::Connection(connection).cell(column)).to_vec()

@@ -1,0 +1,148 @@
+//! What the fast path saves: a part of the answer of `GET /v1/status`.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// CPU time that the fast path saves: that of Linux without Shunt for the same packets, minus that of the fast path.
+/// Both were measured on this machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Savings {
+    /// Cores that are saved now, over the last ten seconds or so; absent if nobody can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now_cores: Option<Bounds>,
+    /// Why nobody can tell what is saved now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now_unknown: Option<CannotTell>,
+    /// Core hours that were saved in the last seven days; absent if nobody can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub week_core_hours: Option<Bounds>,
+    /// The share of the fast packets of these days that `week_core_hours` is about, from 0 to 1: those of traffic whose
+    /// costs were measured.
+    #[serde(default)]
+    pub week_known_share: f64,
+    /// Hours in which the daemon counted, within the last seven days.
+    #[serde(default)]
+    pub week_counted_hours: f64,
+    /// The costs behind `now_cores`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<PathCosts>,
+}
+
+/// A figure with its doubt: in 95 of 100 cases, the true one is between `low` and `high`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Bounds {
+    /// The best estimate.
+    pub value: f64,
+    /// The lower bound.
+    pub low: f64,
+    /// The upper bound.
+    pub high: f64,
+}
+
+/// What a packet costs on both paths, in nanoseconds of CPU time, from its arrival to its transmission.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PathCosts {
+    /// On the slow path, without Shunt's own programs. What both paths share is in it: the driver, the interrupt, and
+    /// whatever else Linux receives meanwhile.
+    pub slow_ns: f64,
+    /// On the fast path, with the same share.
+    pub fast_ns: f64,
+    /// The difference.
+    pub saved_ns: Bounds,
+    /// How often both were measured.
+    pub rounds: u32,
+    /// Seconds since they were last measured.
+    pub measured_ago_s: f64,
+}
+
+/// Why nobody can tell what the fast path saves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "because", rename_all = "kebab-case")]
+pub enum CannotTell {
+    /// `savings = false`.
+    Off,
+    /// Too few packets take the fast path.
+    FewPackets {
+        /// Fast packets in a second that a measurement needs.
+        least_pps: u32,
+    },
+    /// The costs were measured too few times under such traffic.
+    FewRounds {
+        /// How often they were measured.
+        have: u32,
+        /// How often they must be.
+        need: u32,
+    },
+    /// The measurements differ too much.
+    Uncertain {
+        /// Cores: the lower bound.
+        low: f64,
+        /// Cores: the upper bound.
+        high: f64,
+    },
+    /// Linux could not carry all of the traffic for the time of a measurement.
+    Loaded {
+        /// The share of the busiest core that packets take.
+        busy: f64,
+    },
+    /// The traffic changed while it was measured.
+    Unsteady,
+    /// Samples of the slow path ended before their time.
+    Interrupted,
+    /// Packets take the engine `external`.
+    External,
+    /// The kernel cannot be measured.
+    Kernel {
+        /// What it lacks.
+        why: String,
+    },
+}
+
+impl Savings {
+    /// The time that `week_core_hours` covers, in seconds.
+    pub const WEEK_S: u64 = 7 * 86_400;
+}
+
+impl Bounds {
+    /// Half of the interval in parts of the value.
+    pub fn relative(&self) -> f64 {
+        (self.high - self.low) / 2.0 / self.value.abs().max(f64::MIN_POSITIVE)
+    }
+}
+
+impl fmt::Display for CannotTell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("`savings = false`; set `savings = true` and restart shuntd"),
+            Self::FewPackets { least_pps } => {
+                write!(f, "fewer than {least_pps} packets/s on the fast path; more traffic would tell")
+            }
+            Self::FewRounds { have, need } => {
+                write!(f, "measured {have} times of {need} under such traffic; keep `shunt top` open for a minute")
+            }
+            Self::Uncertain { low, high } => write!(
+                f,
+                "the measurements differ: between {low:.3} and {high:.3} cores; wait, or look when the traffic is steadier"
+            ),
+            Self::Loaded { busy } => write!(
+                f,
+                "packets take {:.0} % of a core, too much for Linux to carry them for a measurement; less traffic would tell",
+                busy * 100.0
+            ),
+            Self::Unsteady => {
+                f.write_str("the traffic changed while it was measured; look when it is steadier")
+            }
+            Self::Interrupted => {
+                f.write_str("measurements ended early, since the machine or the daemon was busy; wait")
+            }
+            Self::External => f.write_str(
+                "the engine `external` keeps a core of its own busy whatever it forwards; `shunt load` shows the other cores",
+            ),
+            Self::Kernel { why } => write!(f, "{why}"),
+        }
+    }
+}
