@@ -17,6 +17,8 @@ fn main() {
     compile("prog/xdp_forward.bpf.c", "xdp_forward_looking_ahead_verifying", &[ahead, verifying]);
     compile("prog/xdp_forward.bpf.c", "xdp_forward_tags", &[tags]);
     compile("prog/xdp_forward.bpf.c", "xdp_forward_tags_verifying", &[verifying, tags]);
+    #[cfg(feature = "compressed")]
+    pack_objects();
     compile_for_host("core/host.c", "shunt_core");
     let headers = [
         "abi/sizes.h",
@@ -29,4 +31,29 @@ fn main() {
     ];
     generate_abi(&headers, "shunt_abi");
     expand_reasons();
+}
+
+/// Packs objects together that have much in common. The order is that of use: an object is found after those before it.
+#[cfg(feature = "compressed")]
+fn pack_objects() {
+    use shunt_bpf_build::pack;
+    let tc = [
+        "tc_forward",
+        "tc_watch",
+        "tc_watch_without_kfuncs",
+        "tc_forward_without_kfuncs",
+        "tc_forward_without_btf",
+    ];
+    pack(&tc, "tc");
+    let xdp = [
+        "xdp_forward",
+        "xdp_forward_tags",
+        "xdp_forward_looking_ahead",
+        "xdp_forward_verifying",
+        "xdp_forward_tags_verifying",
+        "xdp_forward_looking_ahead_verifying",
+    ];
+    pack(&xdp, "xdp");
+    let others = ["table", "ct_gone", "changes", "xdp_drops", "xdp_external", "net_time", "napi_time"];
+    pack(&others, "table");
 }

@@ -3,6 +3,11 @@
 //! Failures panic: cargo prints the message of a build script that panics.
 
 mod abi;
+#[cfg(feature = "pack")]
+mod archive;
+
+#[cfg(feature = "pack")]
+pub use archive::pack;
 
 use std::{
     env, fs, io,
@@ -159,8 +164,12 @@ fn generate_twin(headers: &[&str], name: &str, flags: &[&str]) {
 
 /// Writes a file to `$OUT_DIR`.
 fn write_out(name: &str, text: &str) -> PathBuf {
+    write_bytes_out(name, text.as_bytes())
+}
+
+fn write_bytes_out(name: &str, bytes: &[u8]) -> PathBuf {
     let path = out_dir().join(name);
-    fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    fs::write(&path, bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     path
 }
 

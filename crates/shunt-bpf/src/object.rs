@@ -1,5 +1,8 @@
 //! The compiled objects, and loading them with shared maps.
 
+#[cfg(feature = "compressed")]
+mod packed;
+
 use crate::{
     Error,
     abi::WAYS,
@@ -8,6 +11,7 @@ use crate::{
 };
 use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, Object, ObjectBuilder, ProgramMut, btf::Btf};
 use std::{
+    borrow::Cow,
     ffi::{OsStr, c_char},
     io,
     os::fd::AsFd,
@@ -15,9 +19,20 @@ use std::{
     ptr,
 };
 
+#[cfg(not(feature = "compressed"))]
 macro_rules! object {
-    ($name:literal) => {
-        CompiledObject { name: $name, bytes: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".o")) }
+    ($name:literal in $archive:literal) => {
+        CompiledObject { name: $name, stored: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".o")) }
+    };
+}
+
+#[cfg(feature = "compressed")]
+macro_rules! object {
+    ($name:literal in $archive:literal) => {
+        CompiledObject {
+            name: $name,
+            stored: include_bytes!(concat!(env!("OUT_DIR"), "/", $archive, ".archive")),
+        }
     };
 }
 
@@ -26,40 +41,49 @@ macro_rules! object {
 pub(crate) struct CompiledObject {
     /// The file name without extension.
     pub(crate) name: &'static str,
-    bytes: &'static [u8],
+    /// The file; with the feature `compressed`, the archive that contains it.
+    stored: &'static [u8],
 }
 
-pub(crate) const TC_FORWARD: CompiledObject = object!("tc_forward");
+pub(crate) const TC_FORWARD: CompiledObject = object!("tc_forward" in "tc");
 /// For kernels without BTF: the program cannot read `skb->ip_summed`.
-pub(crate) const TC_FORWARD_WITHOUT_BTF: CompiledObject = object!("tc_forward_without_btf");
+pub(crate) const TC_FORWARD_WITHOUT_BTF: CompiledObject = object!("tc_forward_without_btf" in "tc");
 /// For kernels without BTF, with a file of their types: they have no functions that programs may call.
-pub(crate) const TC_FORWARD_WITHOUT_KFUNCS: CompiledObject = object!("tc_forward_without_kfuncs");
-pub(crate) const TC_WATCH: CompiledObject = object!("tc_watch");
-pub(crate) const TC_WATCH_WITHOUT_KFUNCS: CompiledObject = object!("tc_watch_without_kfuncs");
-pub(crate) const XDP_FORWARD: CompiledObject = object!("xdp_forward");
+pub(crate) const TC_FORWARD_WITHOUT_KFUNCS: CompiledObject = object!("tc_forward_without_kfuncs" in "tc");
+pub(crate) const TC_WATCH: CompiledObject = object!("tc_watch" in "tc");
+pub(crate) const TC_WATCH_WITHOUT_KFUNCS: CompiledObject = object!("tc_watch_without_kfuncs" in "tc");
+pub(crate) const XDP_FORWARD: CompiledObject = object!("xdp_forward" in "xdp");
 /// For `verify_checksums = always`: the program can verify L4 checksums.
-pub(crate) const XDP_FORWARD_VERIFYING: CompiledObject = object!("xdp_forward_verifying");
+pub(crate) const XDP_FORWARD_VERIFYING: CompiledObject = object!("xdp_forward_verifying" in "xdp");
 /// For many flows: loads the entries of the next packets in the driver's ring.
-pub(crate) const XDP_FORWARD_LOOKING_AHEAD: CompiledObject = object!("xdp_forward_looking_ahead");
+pub(crate) const XDP_FORWARD_LOOKING_AHEAD: CompiledObject = object!("xdp_forward_looking_ahead" in "xdp");
 pub(crate) const XDP_FORWARD_LOOKING_AHEAD_VERIFYING: CompiledObject =
-    object!("xdp_forward_looking_ahead_verifying");
+    object!("xdp_forward_looking_ahead_verifying" in "xdp");
 /// For one device, whose driver tells the program of the VLAN tags that it has taken out of the frames.
-pub(crate) const XDP_FORWARD_TAGS: CompiledObject = object!("xdp_forward_tags");
-pub(crate) const XDP_FORWARD_TAGS_VERIFYING: CompiledObject = object!("xdp_forward_tags_verifying");
+pub(crate) const XDP_FORWARD_TAGS: CompiledObject = object!("xdp_forward_tags" in "xdp");
+pub(crate) const XDP_FORWARD_TAGS_VERIFYING: CompiledObject = object!("xdp_forward_tags_verifying" in "xdp");
 /// For ports that the external engine serves.
-pub(crate) const XDP_EXTERNAL: CompiledObject = object!("xdp_external");
-pub(crate) const XDP_DROPS: CompiledObject = object!("xdp_drops");
-pub(crate) const TABLE: CompiledObject = object!("table");
-pub(crate) const CT_GONE: CompiledObject = object!("ct_gone");
-pub(crate) const CHANGES: CompiledObject = object!("changes");
-pub(crate) const NET_TIME: CompiledObject = object!("net_time");
-pub(crate) const NAPI_TIME: CompiledObject = object!("napi_time");
+pub(crate) const XDP_EXTERNAL: CompiledObject = object!("xdp_external" in "table");
+pub(crate) const XDP_DROPS: CompiledObject = object!("xdp_drops" in "table");
+pub(crate) const TABLE: CompiledObject = object!("table" in "table");
+pub(crate) const CT_GONE: CompiledObject = object!("ct_gone" in "table");
+pub(crate) const CHANGES: CompiledObject = object!("changes" in "table");
+pub(crate) const NET_TIME: CompiledObject = object!("net_time" in "table");
+pub(crate) const NAPI_TIME: CompiledObject = object!("napi_time" in "table");
 
 impl CompiledObject {
-    /// The types that its programs declare.
-    pub(crate) fn btf(&self) -> io::Result<Btf<'static>> {
+    /// The file.
+    pub(crate) fn bytes(&self) -> io::Result<Cow<'static, [u8]>> {
+        #[cfg(feature = "compressed")]
+        return packed::unpack(self.stored, self.name).map(Cow::Owned);
+        #[cfg(not(feature = "compressed"))]
+        Ok(Cow::Borrowed(self.stored))
+    }
+
+    /// The types that its programs declare. `bytes` is the file.
+    pub(crate) fn btf<'b>(&'b self, bytes: &'b [u8]) -> io::Result<Btf<'b>> {
         let missing = || io::Error::other(format!("{} has no BTF", self.name));
-        Btf::from_raw(self.name, self.bytes).map_err(io::Error::other)?.ok_or_else(missing)
+        Btf::from_raw(self.name, bytes).map_err(io::Error::other)?.ok_or_else(missing)
     }
 }
 
@@ -141,7 +165,8 @@ pub(crate) fn load_for(
     if let Some(path) = how.types {
         set_types(&mut builder, path).map_err(failed)?;
     }
-    let mut open = builder.open_memory(source.bytes).map_err(failed)?;
+    let bytes = source.bytes().map_err(|e| failed(e.into()))?;
+    let mut open = builder.open_memory(&bytes).map_err(failed)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if let Some(loaded) = maps.find(&name) {
@@ -216,4 +241,40 @@ pub(crate) fn program<'o>(
 ) -> Result<ProgramMut<'o>, Error> {
     let mut programs = object.progs_mut();
     programs.find(|p| p.name() == OsStr::new(name)).ok_or(Error::Missing { object: source.name, name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    macro_rules! same {
+        ($($object:ident $name:literal)*) => {
+            $(
+                let file = include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".o"));
+                assert!($object.bytes().unwrap() == file.as_slice(), "{}", $name);
+            )*
+        };
+    }
+
+    #[test]
+    fn every_object_is_the_file_that_was_compiled() {
+        same! {
+            TC_FORWARD "tc_forward"
+            TC_FORWARD_WITHOUT_BTF "tc_forward_without_btf"
+            TC_FORWARD_WITHOUT_KFUNCS "tc_forward_without_kfuncs"
+            TC_WATCH "tc_watch"
+            TC_WATCH_WITHOUT_KFUNCS "tc_watch_without_kfuncs"
+            XDP_FORWARD "xdp_forward"
+            XDP_FORWARD_VERIFYING "xdp_forward_verifying"
+            XDP_FORWARD_LOOKING_AHEAD "xdp_forward_looking_ahead"
+            XDP_FORWARD_LOOKING_AHEAD_VERIFYING "xdp_forward_looking_ahead_verifying"
+            XDP_FORWARD_TAGS "xdp_forward_tags"
+            XDP_FORWARD_TAGS_VERIFYING "xdp_forward_tags_verifying"
+            XDP_EXTERNAL "xdp_external"
+            XDP_DROPS "xdp_drops"
+            TABLE "table"
+            CT_GONE "ct_gone"
+            CHANGES "changes"
+        }
+    }
 }

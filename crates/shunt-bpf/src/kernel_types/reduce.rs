@@ -13,6 +13,7 @@ use libbpf_rs::btf::{
     types::{Array, Composite, Enum, Int, IntEncoding, MemberAttr, Ptr},
 };
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     ffi::{OsStr, c_int},
     io,
@@ -39,8 +40,11 @@ struct Reduced<'b> {
 
 pub(super) fn reduce(kernel: &[Btf<'_>], build_id: &BuildId) -> Result<Vec<u8>, TypesError> {
     let failed = TypesError::Make;
-    let programs = [&TC_FORWARD_WITHOUT_KFUNCS, &TC_WATCH_WITHOUT_KFUNCS].map(CompiledObject::btf);
-    let programs: Vec<Btf<'_>> = programs.into_iter().collect::<io::Result<_>>().map_err(failed)?;
+    let objects = [&TC_FORWARD_WITHOUT_KFUNCS, &TC_WATCH_WITHOUT_KFUNCS];
+    let files = objects.into_iter().map(CompiledObject::bytes);
+    let files: Vec<Cow<'_, [u8]>> = files.collect::<io::Result<_>>().map_err(failed)?;
+    let programs = objects.into_iter().zip(&files).map(|(object, file)| object.btf(file));
+    let programs: Vec<Btf<'_>> = programs.collect::<io::Result<_>>().map_err(failed)?;
     let mut declared = Declared::new();
     for btf in &programs {
         for (name, composite) in declarations::<Composite<'_>>(btf) {
