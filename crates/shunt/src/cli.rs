@@ -90,6 +90,12 @@ fn words(typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 /// What to type instead of a command that other programs have.
 fn instead_of(command: &str) -> Option<&'static str> {
+    #[cfg(not(feature = "full"))]
+    if ONLY_FULL.contains(&command) {
+        return Some(
+            "this is the program for small routers; only the full programs of Shunt have this command",
+        );
+    }
     Some(match command {
         "start" | "run" | "attach" | "enable" => "`shunt up` starts an instance",
         "stop" | "kill" | "detach" | "disable" => "`shunt down` stops an instance",
@@ -111,6 +117,28 @@ fn instead_of(command: &str) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+/// Commands that the program for small routers lacks.
+#[cfg(not(feature = "full"))]
+const ONLY_FULL: [&str; 17] = [
+    "bench",
+    "check",
+    "compare",
+    "completions",
+    "doctor",
+    "gen",
+    "lab",
+    "line",
+    "link",
+    "load",
+    "man",
+    "model",
+    "reg",
+    "report",
+    "top",
+    "trace",
+    "verify",
+];
 
 #[cfg(test)]
 mod tests;

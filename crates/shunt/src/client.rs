@@ -1,9 +1,13 @@
 //! Clients of other processes: the daemon on its control socket, and a `shunt lab agent` on another machine.
 
+#[cfg(feature = "full")]
 pub(crate) mod agent;
 pub(crate) mod candidates;
 pub(crate) mod control;
 mod http;
+#[cfg(feature = "full")]
 pub(crate) mod partner;
+#[cfg(feature = "full")]
 mod ssh;
+#[cfg(feature = "full")]
 pub(crate) mod token;

@@ -1,39 +1,58 @@
 //! The command line: global options, and the list of commands.
 
+#[cfg(feature = "full")]
 mod bench;
 mod bug_report;
+#[cfg(feature = "full")]
 mod check;
+#[cfg(feature = "full")]
 mod compare;
+#[cfg(feature = "full")]
 mod completions;
 mod conntrack;
+#[cfg(feature = "full")]
 mod doctor;
 mod down;
 mod export;
 mod flow;
 mod flows;
 mod flush;
+#[cfg(feature = "full")]
 mod generate;
 mod history;
+#[cfg(feature = "full")]
 mod lab;
+#[cfg(feature = "full")]
 mod line;
+#[cfg(feature = "full")]
 mod link;
+#[cfg(feature = "full")]
 mod load;
+#[cfg(feature = "full")]
 mod man;
+#[cfg(feature = "full")]
 mod model;
 mod next;
 mod off;
+#[cfg(feature = "full")]
 mod option_keys;
 mod probe;
 mod qos;
+#[cfg(feature = "full")]
 mod quality;
+#[cfg(feature = "full")]
 mod reg;
 mod reload;
+#[cfg(feature = "full")]
 mod report;
 mod status;
+#[cfg(feature = "full")]
 mod top;
+#[cfg(feature = "full")]
 mod trace;
 mod up;
 mod usage;
+#[cfg(feature = "full")]
 mod verify;
 mod watch;
 mod why;
@@ -41,7 +60,9 @@ mod why;
 mod arguments;
 mod hosts;
 mod listed;
+#[cfg(feature = "full")]
 mod measure;
+#[cfg(feature = "full")]
 mod result_files;
 
 use crate::{
@@ -84,28 +105,29 @@ pub(crate) struct Cli {
 
 /// Defines [`Command`] from the list of commands, each with its arguments.
 macro_rules! commands {
-    ($($name:ident($module:ident::$arguments:ident),)*) => {
+    ($($(#[$only:meta])? $name:ident($module:ident::$arguments:ident),)*) => {
         #[derive(Debug, Subcommand)]
         pub(crate) enum Command {
-            $($name(Box<$module::$arguments>),)*
+            $($(#[$only])? $name(Box<$module::$arguments>),)*
         }
 
         impl Command {
             /// Of each command in turn: whether it uses an instance.
-            const USES_INSTANCE: &[bool] = &[$(<$module::$arguments as command::Command>::USES_INSTANCE),*];
+            const USES_INSTANCE: &[bool] = &[$($(#[$only])? <$module::$arguments as command::Command>::USES_INSTANCE),*];
             /// Of each command in turn.
-            const EXAMPLES: &[&str] = &[$(<$module::$arguments as command::Command>::EXAMPLES),*];
+            const EXAMPLES: &[&str] = &[$($(#[$only])? <$module::$arguments as command::Command>::EXAMPLES),*];
 
             fn run(self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
                 match self {
-                    $(Self::$name(typed) => resolve_and_run(*typed, context, show),)*
+                    $($(#[$only])? Self::$name(typed) => resolve_and_run(*typed, context, show),)*
                 }
             }
         }
     };
 }
 
-// In the order of the help. A command is a line here, and a module above.
+// In the order of the help. A command is a line here, and a module above. The program for small routers lacks those of
+// the feature `full`.
 commands! {
     Probe(probe::ProbeArgs),
     Up(up::UpArgs),
@@ -114,6 +136,7 @@ commands! {
     Status(status::StatusArgs),
     Flows(flows::FlowsArgs),
     Export(export::ExportArgs),
+    #[cfg(feature = "full")]
     Top(top::TopArgs),
     History(history::HistoryArgs),
     Why(why::WhyArgs),
@@ -122,26 +145,43 @@ commands! {
     Usage(usage::UsageArgs),
     Off(off::OffArgs),
     On(off::OnArgs),
+    #[cfg(feature = "full")]
     Verify(verify::VerifyArgs),
+    #[cfg(feature = "full")]
     Quality(quality::QualityArgs),
     Flush(flush::FlushArgs),
     Flow(flow::FlowArgs),
     Qos(qos::QosArgs),
+    #[cfg(feature = "full")]
     Line(line::LineArgs),
+    #[cfg(feature = "full")]
     Load(load::LoadArgs),
+    #[cfg(feature = "full")]
     Bench(bench::BenchArgs),
+    #[cfg(feature = "full")]
     Lab(lab::LabArgs),
+    #[cfg(feature = "full")]
     Compare(compare::CompareArgs),
+    #[cfg(feature = "full")]
     Gen(generate::GenArgs),
+    #[cfg(feature = "full")]
     Link(link::LinkArgs),
+    #[cfg(feature = "full")]
     Doctor(doctor::DoctorArgs),
+    #[cfg(feature = "full")]
     Reg(reg::RegArgs),
+    #[cfg(feature = "full")]
     Trace(trace::TraceArgs),
+    #[cfg(feature = "full")]
     Check(check::CheckArgs),
+    #[cfg(feature = "full")]
     Model(model::ModelArgs),
+    #[cfg(feature = "full")]
     Report(report::ReportArgs),
     BugReport(bug_report::BugReportArgs),
+    #[cfg(feature = "full")]
     Completions(completions::CompletionsArgs),
+    #[cfg(feature = "full")]
     Man(man::ManArgs),
 }
 

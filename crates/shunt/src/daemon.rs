@@ -22,7 +22,7 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// The path of the `shuntd` executable.
+/// The path of the `shuntd` executable. With the feature `daemon`, it is this program, started by that name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program(PathBuf);
 
@@ -44,14 +44,29 @@ const LOG_TAIL_BYTES: u64 = 64 * 1024;
 /// How often a process or a socket is polled.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Whether this process was started as the daemon: under its name.
+#[cfg(feature = "daemon")]
+pub(crate) fn is_this_process() -> bool {
+    env::args_os().next().is_some_and(|path| Path::new(&path).file_name() == Some(NAME.as_ref()))
+}
+
 impl Program {
+    /// This program, which contains the daemon.
+    #[cfg(feature = "daemon")]
+    pub(crate) fn find() -> Result<Self, Failure> {
+        let why = |error| Failure::new(FailureCode::Internal, format!("the path of this program: {error}"));
+        env::current_exe().map(Self).map_err(why)
+    }
+
     /// Looks in the directory of this program first, so that a build finds its own daemon, then in PATH.
+    #[cfg(not(feature = "daemon"))]
     pub(crate) fn find() -> Result<Self, Failure> {
         let beside = env::current_exe().ok().and_then(|own| own.parent().map(Path::to_path_buf));
         let path = env::var_os("PATH").unwrap_or_default();
         Self::find_in(beside.into_iter().chain(env::split_paths(&path)))
     }
 
+    #[cfg(any(test, not(feature = "daemon")))]
     fn find_in(dirs: impl Iterator<Item = PathBuf>) -> Result<Self, Failure> {
         let is_program = |file: &PathBuf| {
             fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
@@ -64,14 +79,20 @@ impl Program {
 
     /// The daemon's program with these arguments.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.0);
+        let mut command = self.process();
         command.args(args);
+        command
+    }
+
+    fn process(&self) -> Command {
+        let mut command = Command::new(&self.0);
+        command.arg0(NAME);
         command
     }
 
     /// Replaces this process by the daemon. Returns only if that fails.
     pub(crate) fn exec(&self, args: &[OsString]) -> anyhow::Error {
-        let error = Command::new(&self.0).args(args).exec();
+        let error = self.process().args(args).exec();
         self.cannot_run(error)
     }
 
@@ -89,7 +110,8 @@ impl Program {
             anyhow::Error::new(error).context(failure)
         })?;
         let log_start = log.seek(SeekFrom::End(0))?;
-        let child = Command::new(&self.0)
+        let child = self
+            .process()
             .args(args)
             .current_dir("/")
             .stdin(Stdio::null())
@@ -103,7 +125,8 @@ impl Program {
 
     /// Runs the daemon with an option that makes it print an answer as JSON and exit.
     pub(crate) fn ask<T: DeserializeOwned>(&self, option: &str, args: &[OsString]) -> anyhow::Result<T> {
-        let out = Command::new(&self.0)
+        let out = self
+            .process()
             .arg(option)
             .args(args)
             .stdin(Stdio::null())
@@ -123,7 +146,8 @@ impl Program {
 
     /// Removes programs, maps and qdiscs that a daemon which died may have left behind.
     pub(crate) fn clean_up(&self, instance: &Instance) -> anyhow::Result<()> {
-        let out = Command::new(&self.0)
+        let out = self
+            .process()
             .args(["--cleanup", "--instance", instance.as_str()])
             .stdin(Stdio::null())
             .output()

@@ -4,6 +4,10 @@
     rustdoc::broken_intra_doc_links,
     reason = "the doc comments of arguments are help texts, where brackets mean optional"
 )]
+#![cfg_attr(
+    not(feature = "full"),
+    allow(dead_code, unused_imports, unused_macros, reason = "measurements use more of what commands share")
+)]
 // These macros panic if standard output or error cannot be written; `output::write_stderr` does not.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
@@ -17,9 +21,9 @@ mod failure;
 mod golden;
 mod output;
 mod render;
+#[cfg(feature = "full")]
 mod signals;
 
-use clap_complete::CompleteEnv;
 use commands::Cli;
 use output::write_stderr;
 use shunt_api::{ErrorBody, Failure, FailureCode};
@@ -30,8 +34,13 @@ use std::{
 };
 
 fn main() -> ExitCode {
+    #[cfg(feature = "daemon")]
+    if daemon::is_this_process() {
+        return shuntd::main();
+    }
     // If a shell asks for completions, answers and exits.
-    CompleteEnv::with_factory(commands::command).complete();
+    #[cfg(feature = "full")]
+    clap_complete::CompleteEnv::with_factory(commands::command).complete();
     let words: Vec<OsString> = std::env::args_os().collect();
     let typed = match cli::parse(words.iter().cloned()) {
         Ok(typed) => typed,

@@ -1,10 +1,13 @@
 //! Output of a command: answers through a callback, notes for the operator on standard error, and a progress bar.
 
+#[cfg(feature = "full")]
 mod progress;
 mod screen;
+#[cfg(feature = "full")]
 mod terminal;
 
 use crate::render::Answer;
+#[cfg(feature = "full")]
 pub(crate) use progress::Bar;
 pub(crate) use screen::{Screen, has_colour, width};
 use std::{
@@ -12,6 +15,7 @@ use std::{
     thread::sleep,
     time::{Duration, Instant},
 };
+#[cfg(feature = "full")]
 pub(crate) use terminal::Terminal;
 
 /// Shows one answer on standard output. Most commands call it once; `shunt watch`, `shunt load` and `shunt status

@@ -1,6 +1,6 @@
 //! The terminal that standard output may be.
 
-use ratatui_crossterm::crossterm::terminal;
+use rustix::termios::tcgetwinsize;
 use std::{
     env,
     io::{self, IsTerminal},
@@ -20,7 +20,7 @@ impl Screen {
         if !io::stdout().is_terminal() || is_dumb() {
             return None;
         }
-        let (columns, rows) = terminal::size().ok()?;
+        let (columns, rows) = size()?;
         // A serial line does not know its size.
         let known = |size, default| if size == 0 { default } else { size };
         Some(Self { columns: known(columns, 80), rows: known(rows, 24) })
@@ -33,8 +33,13 @@ pub(crate) fn width() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);
     }
-    let columns = terminal::size().map_or(0, |(columns, _)| columns);
+    let columns = size().map_or(0, |(columns, _)| columns);
     Some(if columns == 0 { 80 } else { columns.into() })
+}
+
+/// The columns and rows that the terminal of standard output reports; 0 for a serial line.
+fn size() -> Option<(u16, u16)> {
+    tcgetwinsize(io::stdout()).ok().map(|size| (size.ws_col, size.ws_row))
 }
 
 /// Whether standard output is a terminal that shows colours, and nobody objects: NO_COLOR, CLICOLOR, TERM.

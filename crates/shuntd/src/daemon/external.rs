@@ -15,7 +15,10 @@ use std::{
     fs, io,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::{net, process::ExitStatusExt},
+        unix::{
+            net,
+            process::{CommandExt, ExitStatusExt},
+        },
     },
     process::{Child, Command, ExitStatus, Stdio},
     time::Duration,
@@ -158,7 +161,9 @@ impl Running {
         };
         let handles = plane.external_handles().map_err(io::Error::other)?;
         protocol::send(ours.as_fd(), &order, &handles)?;
+        // The name says what the program is to do, if it is that of small routers.
         let child = Command::new("/proc/self/exe")
+            .arg0("shuntd")
             .arg("--external-engine")
             .stdin(theirs)
             .stdout(Stdio::null())
