@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 ARCH ?= amd64
 
-.PHONY: bench-peers browser-test build cost deps dist kernel-test lint mlrsearch test test-long test-long-root zero-copy-test doctor-test demo bench install uninstall deb deb-check deb-twice oci clean help need-root
+.PHONY: bench-peers browser-test build cost deps dist kernel-test lint mlrsearch openwrt openwrt-check router router-test test test-long test-long-root zero-copy-test doctor-test demo bench install uninstall deb deb-check deb-twice oci clean help need-root
 
 build: deps
 	$(CARGO_RUN) build --release --locked -p shunt -p shuntd
@@ -32,6 +32,9 @@ help:
 	@echo "make deb-twice         builds the package in two folders, and compares the bytes"
 	@echo "sudo make deb-check    installs, runs, upgrades and purges the package in a throw-away root"
 	@echo "make dist ARCH=$(ARCH)   a tarball with static programs in target/dist; amd64, arm64 or armv7"
+	@echo "make router ARCH=$(ARCH) one small static program for routers with little flash, in target/router; also ARCH=all"
+	@echo "make openwrt ARCH=$(ARCH)  packages of it for OpenWrt, in target/openwrt"
+	@echo "sudo make openwrt-check   installs, runs, upgrades and removes these in a throw-away root"
 	@echo "make mlrsearch         the Python package that the search is tested against (target/mlrsearch)"
 	@echo "make browser-test      the daemon's page and that of shunt report in a browser, which is installed for it"
 	@echo "make kernel-test       some of the tests on 6.1 and the newest Debian kernel, in QEMU (part of make test)"
@@ -91,7 +94,8 @@ test-long: build
 test-long-root: build test-programs
 	@packaging/deps.sh --vm --pair
 	$(TEST) --run-ignored only -E 'package(shunt-tests)'
-	@$(MAKE) --no-print-directory zero-copy-test doctor-test
+	@$(MAKE) --no-print-directory zero-copy-test doctor-test openwrt-check router-test
+	@$(MAKE) --no-print-directory router ARCH=all
 	$(CARGO_RUN) run --quiet --locked -p xtask -- soak --minutes 30
 	for engine in tc xdp auto; do \
 		$(CARGO_RUN) run --quiet --locked -p xtask -- twin --packets 1000000 --changes 1000 --engine $$engine || exit 1; \
@@ -187,6 +191,29 @@ oci:
 dist:
 	@packaging/deps.sh --cross
 	$(CARGO_RUN) run --quiet --locked -p xtask -- dist $(ARCH)
+
+# Daemon and commands of a router in one program, which must not be larger than a small router has room for.
+router:
+	@packaging/deps.sh --cross
+	$(CARGO_RUN) run --quiet --locked -p xtask -- router $(ARCH)
+
+# Some of the tests, with the small program as command and as daemon.
+ROUTER_TESTS := binary(forwarding) & test(nat::) | binary(daemon) & test(/^(up_and_down|off_command|why_command|usage_command|previews|external)::/)
+ROUTER_BIN := $(CURDIR)/target/router/bin
+router-test: test-programs
+	@$(MAKE) --no-print-directory router ARCH=$$(dpkg --print-architecture)
+	mkdir -p $(ROUTER_BIN)
+	cp "$$(ls -t target/router/shunt-router-* | head -n 1)" $(ROUTER_BIN)/shunt
+	ln -sf shunt $(ROUTER_BIN)/shuntd
+	$(TEST_ENV) SHUNT=$(ROUTER_BIN)/shunt SHUNTD=$(ROUTER_BIN)/shuntd packaging/test.sh -E '$(ROUTER_TESTS)'
+
+openwrt:
+	@packaging/deps.sh --cross
+	$(CARGO_RUN) run --quiet --locked -p xtask -- openwrt $(ARCH)
+
+openwrt-check: need-root
+	@$(MAKE) --no-print-directory openwrt ARCH=$$(dpkg --print-architecture)
+	packaging/openwrt/check.sh "$$(ls -t target/openwrt/*.ipk | head -n 1)"
 
 clean:
 	$(CARGO_RUN) clean

@@ -78,6 +78,8 @@ if ((cross)); then
 	needs+=(
 		command:ld.lld=lld
 		command:readelf=binutils
+		command:busybox=busybox-static
+		command:xz=xz-utils
 		file:/usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring
 	)
 fi
@@ -117,7 +119,8 @@ standard_libraries() {
 	local rustup
 	rustup=$(dirname "$(packaging/cargo.sh --find)")/rustup
 	if ((cross)) && [[ -x $rustup ]]; then
-		"$rustup" --quiet target add aarch64-unknown-linux-gnu armv7-unknown-linux-gnueabihf ||
+		"$rustup" --quiet target add aarch64-unknown-linux-gnu armv7-unknown-linux-gnueabihf \
+			{x86_64,aarch64}-unknown-linux-musl armv7-unknown-linux-musleabihf ||
 			echo "deps: rustup could not fetch the standard libraries of other architectures" >&2
 	fi
 }

@@ -48,9 +48,33 @@ impl Arch {
         })
     }
 
+    /// What `uname -m` prints on such machines.
+    pub fn machines(&self) -> &'static str {
+        match self.debian {
+            "amd64" => "x86_64",
+            "arm64" => "aarch64",
+            _ => "armv7l armv8l",
+        }
+    }
+
+    /// Rust's target triple with the C library musl, for the program of small routers.
+    pub fn musl_target(&self) -> String {
+        self.target.replace("-gnu", "-musl")
+    }
+
+    /// The C compiler's target with musl, which is also the name of a directory in Debian's packages.
+    pub fn musl_tuple(&self) -> String {
+        self.tuple.replace("-gnu", "-musl")
+    }
+
     /// Checks that this machine can build for the architecture.
     pub fn require_toolchain(&self) -> anyhow::Result<()> {
-        let Self { name, debian, target, .. } = self;
+        self.require_toolchain_for(self.target)
+    }
+
+    /// As [`Arch::require_toolchain`], for a target of Rust.
+    pub fn require_toolchain_for(&self, target: &str) -> anyhow::Result<()> {
+        let Self { name, debian, .. } = self;
         for program in [COMPILER, LINKER] {
             let there = Command::new(program).arg("--version").stdout(Stdio::null()).status();
             ensure!(
@@ -77,7 +101,16 @@ const LINKER: &str = "ld.lld";
 
 #[cfg(test)]
 mod tests {
-    use super::Arch;
+    use super::{ARCHES, Arch};
+
+    #[test]
+    fn targets_with_musl_are_those_of_rust_and_debian() {
+        let names = ARCHES.each_ref().map(|arch| [arch.musl_target(), arch.musl_tuple()]);
+        let [amd64, arm64, armv7] = names;
+        assert_eq!(amd64, ["x86_64-unknown-linux-musl", "x86_64-linux-musl"]);
+        assert_eq!(arm64, ["aarch64-unknown-linux-musl", "aarch64-linux-musl"]);
+        assert_eq!(armv7, ["armv7-unknown-linux-musleabihf", "arm-linux-musleabihf"]);
+    }
 
     #[test]
     fn an_unknown_architecture_is_refused_with_the_known_names() {

@@ -3,7 +3,10 @@
 
 pub mod deb;
 mod licences;
+mod musl;
 pub mod oci;
+pub mod openwrt;
+pub mod router;
 mod tree;
 
 use crate::{

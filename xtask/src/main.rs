@@ -37,6 +37,10 @@ enum Command {
     Nics(vm::nics_report::Options),
     /// Build an OCI image for an architecture in target/oci.
     Oci(dist::oci::Options),
+    /// Build packages for OpenWrt in target/openwrt.
+    Openwrt(dist::openwrt::Options),
+    /// Build the program for small routers, for an architecture, in target/router.
+    Router(dist::router::Options),
     /// Run a command, or tests, on another kernel in QEMU.
     Vm(vm::Options),
 }
@@ -66,6 +70,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Kernels(options) => vm::kernel_report::run(&options)?,
         Command::Nics(options) => vm::nics_report::run(&options)?,
         Command::Oci(options) => dist::oci::run(&options)?,
+        Command::Openwrt(options) => dist::openwrt::run(&options)?,
+        Command::Router(options) => dist::router::run(&options)?,
         Command::Vm(options) => return Ok(vm::run(&options)),
     }
     Ok(ExitCode::SUCCESS)

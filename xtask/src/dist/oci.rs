@@ -1,7 +1,7 @@
 //! `cargo xtask oci`: an OCI image of the static programs, for hosts of containers. The image has nothing else: no
 //! shell, no libraries.
 
-use super::tree::Contents;
+use super::tree::{Contents, tar};
 use crate::{arch::Arch, tool::tool_in};
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -40,10 +40,10 @@ fn pack(contents: &Contents<'_>, into: &Path) -> anyhow::Result<PathBuf> {
     for path in MOUNT_POINTS {
         fs::create_dir_all(tree.0.join(path))?;
     }
-    let image = Layout { root: scratch.path().join("image"), date: &contents.date };
+    let image = Layout { root: scratch.path().join("image") };
     fs::create_dir_all(image.root.join("blobs/sha256"))?;
     let layer = scratch.path().join("layer.tar");
-    image.tar(&tree.0, &layer)?;
+    tar(&tree.0, &["."], &contents.date, &layer)?;
     let unpacked = sha256(&layer)?;
     tool_in(scratch.path(), "gzip", &["--no-name", "-9", "layer.tar"])?;
     let layer = image.add(LAYER, &fs::read(scratch.path().join("layer.tar.gz"))?)?;
@@ -56,7 +56,7 @@ fn pack(contents: &Contents<'_>, into: &Path) -> anyhow::Result<PathBuf> {
     fs::write(image.root.join("oci-layout"), json!({"imageLayoutVersion": "1.0.0"}).to_string())?;
     fs::create_dir_all(into).with_context(|| into.display().to_string())?;
     let file = into.join(format!("{NAME}-{}-{}.oci.tar", env!("CARGO_PKG_VERSION"), contents.arch.name));
-    image.tar(&image.root, &file)?;
+    tar(&image.root, &["."], &contents.date, &file)?;
     Ok(file)
 }
 
@@ -91,13 +91,11 @@ fn config(arch: &Arch, layer: &str) -> Value {
 }
 
 /// The directory of an image, as the OCI image layout has it.
-struct Layout<'a> {
+struct Layout {
     root: PathBuf,
-    /// The time stamp of all files, in seconds since 1970.
-    date: &'a str,
 }
 
-impl Layout<'_> {
+impl Layout {
     /// Adds a blob and returns its descriptor.
     fn add(&self, media_type: &str, bytes: &[u8]) -> anyhow::Result<Value> {
         let new = self.root.join("blobs/sha256/new");
@@ -109,14 +107,6 @@ impl Layout<'_> {
 
     fn add_json(&self, media_type: &str, value: &Value) -> anyhow::Result<Value> {
         self.add(media_type, value.to_string().as_bytes())
-    }
-
-    /// Packs the contents of a directory.
-    fn tar(&self, directory: &Path, into: &Path) -> anyhow::Result<()> {
-        let mtime = format!("--mtime=@{}", self.date);
-        let same = ["--sort=name", "--format=ustar", "--owner=0", "--group=0", "--numeric-owner", &mtime];
-        let into = into.to_string_lossy();
-        tool_in(directory, "tar", &[&["-cf", &*into], &same[..], &["."]].concat()).map(drop)
     }
 }
 

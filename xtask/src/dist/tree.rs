@@ -7,7 +7,7 @@ use shunt_testkit::tree::root;
 use std::{
     env,
     fs::{self, Permissions},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
 };
 use tempfile::TempDir;
@@ -131,6 +131,12 @@ impl Tree {
         Ok(fs::set_permissions(&path, Permissions::from_mode(mode))?)
     }
 
+    /// A symbolic link to `to`.
+    pub fn link(&self, path: &str, to: &str) -> anyhow::Result<()> {
+        let path = self.0.join(path);
+        symlink(to, &path).with_context(|| path.display().to_string())
+    }
+
     fn put_compressed(&self, path: &str, bytes: &[u8]) -> anyhow::Result<()> {
         self.put(path, bytes, 0o644)?;
         // Without name and time.
@@ -154,6 +160,15 @@ impl Tree {
     }
 }
 
+/// Packs these paths of a directory. Equal contents make equal archives, byte for byte; `date` is the time stamp of all
+/// files, in seconds since 1970.
+pub fn tar(directory: &Path, paths: &[&str], date: &str, into: &Path) -> anyhow::Result<()> {
+    let mtime = format!("--mtime=@{date}");
+    let same = ["--sort=name", "--format=ustar", "--owner=0", "--group=0", "--numeric-owner", &mtime];
+    let into = into.to_string_lossy();
+    tool_in(directory, "tar", &[&["-cf", &*into], &same[..], paths].concat()).map(drop)
+}
+
 pub fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     fs::read(path).with_context(|| path.display().to_string())
 }
@@ -173,7 +188,7 @@ fn completions(arch: &Arch, program: &Path) -> anyhow::Result<[String; 3]> {
 }
 
 /// SOURCE_DATE_EPOCH if it is set; otherwise the time of the last commit.
-fn source_date() -> anyhow::Result<String> {
+pub fn source_date() -> anyhow::Result<String> {
     if let Ok(date) = env::var("SOURCE_DATE_EPOCH") {
         return Ok(date);
     }

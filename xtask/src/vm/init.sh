@@ -18,7 +18,7 @@ for module in $(echo "${MODULES:-}" | tr , ' '); do modprobe "$module"; done
 # The kernel does not load these on demand.
 modprobe -a veth nf_conntrack nf_conntrack_netlink 2>&1
 
-cd /root
+cd /root || exit
 if [ "${PORTS:-}" = one ]; then
 	{
 		setsid /command </dev/null >/run/output
