@@ -34,10 +34,17 @@ dependencies() {
 	fi
 }
 
+# Warnings and errors; scripts for OpenWrt are run by busybox.
+shell() {
+	local scripts=('*.sh' .ci/run 'packaging/deb/p*' packaging/openwrt/p* packaging/openwrt/stand-ins
+		packaging/openwrt/files/etc/init.d packaging/openwrt/files/etc/hotplug.d packaging/openwrt/files/usr/libexec)
+	git ls-files -z "${scripts[@]}" | xargs -0 "$tools/shellcheck" --severity warning
+}
+
 spelling() { "$tools/typos" --format brief; }
 
 checks=("$@")
-((${#checks[@]})) || checks=(rust_format c_format columns spelling lints documentation dependencies)
+((${#checks[@]})) || checks=(rust_format c_format columns shell spelling lints documentation dependencies)
 failed=()
 for check in "${checks[@]}"; do
 	if ! declare -F "$check" >/dev/null; then

@@ -2,7 +2,7 @@
 # Runs tests with cargo-nextest: test.sh ARGUMENTS... Then removes the network namespaces of tests that were ended
 # because they hung, with the processes in them.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 tools=$(packaging/tools.sh) || exit
 
 namespaces() { ip netns list 2>/dev/null | cut -d ' ' -f 1 | grep '^shunt-' | sort; }

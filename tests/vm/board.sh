@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Runs Shunt on a board, between a host behind a veth and an echo server at the other end of the board's Ethernet.
 # Prints results as lines `NAME: VALUE`. xtask/src/vm/boards/board_report.rs runs this script in a guest.
 exec 3>&1 1>&2

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Runs Shunt on a router with two veths. Prints the kernel's release, how `shunt up` ends without some kernel features
 # (separated by tabs), and the status as JSON. xtask/src/vm/kernel_report.rs runs this script in a guest.
 uname -r
