@@ -59,6 +59,14 @@ impl Filter {
     }
 }
 
+impl Filter {
+    /// Puts a program in the place of the filter's, without a moment when the device has none.
+    pub(crate) fn replace(&self, program: &impl AsFd) -> Result<(), Error> {
+        let ifindex = u32::try_from(self.ifindex).unwrap_or_default();
+        set_filter(program, ifindex, self.hook, self.handle).map(drop)
+    }
+}
+
 impl Drop for Filter {
     fn drop(&mut self) {
         // The device may have been removed, and its filters with it.
@@ -104,6 +112,20 @@ pub fn link_fd(program: &impl AsFd, ifindex: u32, hook: Hook) -> io::Result<Owne
 }
 
 impl Attachment {
+    /// The clsact filter that another daemon has attached. `None` if there is no such device.
+    pub(crate) fn filter(ifindex: u32, hook: Hook, handle: u32) -> Option<Self> {
+        let ifindex = i32::try_from(ifindex).ok()?;
+        Some(Self::Filter(Filter { ifindex, hook, handle }))
+    }
+
+    /// The descriptor of a link.
+    pub(crate) fn link(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Link(link) => Some(link.as_fd()),
+            Self::Filter(_) => None,
+        }
+    }
+
     /// Puts a program in the place of the attached one, without a moment when the device has none. Drivers then keep
     /// their link and their rings.
     ///
@@ -127,6 +149,12 @@ pub const FILTER_PRIORITY: u32 = 0x5348;
 /// # Errors
 /// If the qdisc cannot be created, or the kernel refuses the filter.
 pub fn filter(program: &impl AsFd, ifindex: u32, hook: Hook, handle: u32) -> Result<Attachment, Error> {
+    let target = set_filter(program, ifindex, hook, handle)?;
+    Ok(Attachment::Filter(Filter { ifindex: target, hook, handle }))
+}
+
+/// Attaches a filter, or replaces the one with this handle. Returns the device as libbpf names it.
+fn set_filter(program: &impl AsFd, ifindex: u32, hook: Hook, handle: u32) -> Result<i32, Error> {
     let attach = |e| Error::Attach { ifindex, hook, source: io::Error::other(e) };
     let target =
         i32::try_from(ifindex).map_err(|e| Error::Attach { ifindex, hook, source: io::Error::other(e) })?;
@@ -138,7 +166,7 @@ pub fn filter(program: &impl AsFd, ifindex: u32, hook: Hook, handle: u32) -> Res
         .hook(hook.attach_point());
     tc.create().map_err(attach)?;
     tc.attach().map_err(attach)?;
-    Ok(Attachment::Filter(Filter { ifindex: target, hook, handle }))
+    Ok(target)
 }
 
 /// The tc programs on ingress: of ports with an Ethernet header, and of ports without layer 2.

@@ -36,6 +36,12 @@ pub enum Error {
         /// The name of the map or program.
         name: &'static str,
     },
+    /// A map that another daemon made has another shape than the programs expect.
+    #[error("the map `{map}` has another layout")]
+    Layout {
+        /// The name of the map.
+        map: String,
+    },
     /// A program could not be attached.
     #[error("cannot attach to device {ifindex} at {hook:?}: {source}")]
     Attach {
@@ -108,6 +114,7 @@ impl Error {
             Self::NotLoaded(why) => why.os_error(),
             Self::Refused { .. }
             | Self::Missing { .. }
+            | Self::Layout { .. }
             | Self::NoEgress
             | Self::Full
             | Self::TooManyPorts(_) => None,

@@ -26,7 +26,7 @@ const SOCKETS: &str = "shunt_sockets";
 const BEAT_MAX: Duration = Duration::from_millis(300);
 
 /// The number of descriptors that the engine's process gets.
-pub const HANDLES: usize = 13;
+const HANDLES: usize = 13;
 
 /// The maps and programs of the external engine in the daemon.
 pub(crate) struct ExternalSide {

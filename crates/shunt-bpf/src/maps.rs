@@ -2,7 +2,10 @@
 
 use crate::{Error, abi::Plain};
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd, BorrowedFd},
+};
 
 // A global variable of the programs is a map of one element, named after its section.
 /// The map of `struct shunt_control`.
@@ -44,6 +47,11 @@ impl Maps {
     /// The map of this name, if a loaded object has one.
     pub(crate) fn find(&self, name: &str) -> Option<&MapHandle> {
         self.by_name.get(name)
+    }
+
+    /// All maps, by name.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
+        self.by_name.iter().map(|(name, map)| (name.as_str(), map.as_fd()))
     }
 
     /// All maps.

@@ -9,7 +9,9 @@ use crate::{
     maps::{EXPIRED, FINALS, MARKS, Maps},
     net_time::NET_TIMES,
 };
-use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, Object, ObjectBuilder, ProgramMut, btf::Btf};
+use libbpf_rs::{
+    AsRawLibbpf, MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenMapMut, ProgramMut, btf::Btf,
+};
 use std::{
     borrow::Cow,
     ffi::{OsStr, c_char},
@@ -169,9 +171,7 @@ pub(crate) fn load_for(
     let mut open = builder.open_memory(&bytes).map_err(failed)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if let Some(loaded) = maps.find(&name) {
-            map.reuse_fd(loaded.as_fd()).map_err(failed)?;
-        } else if TABLES.contains(&name.as_str()) {
+        if TABLES.contains(&name.as_str()) {
             map.set_max_entries(size.max_flows).map_err(failed)?;
             map.set_map_flags(TABLE_FLAGS).map_err(failed)?;
         } else if INDEXES.contains(&name.as_str()) {
@@ -186,6 +186,12 @@ pub(crate) fn load_for(
         } else if name == NET_TIMES {
             let cpus = libbpf_rs::num_possible_cpus().map_err(failed)?;
             map.set_max_entries(u32::try_from(cpus).unwrap_or(u32::MAX)).map_err(failed)?;
+        }
+        if let Some(loaded) = maps.find(&name) {
+            if !fits(&map, loaded) {
+                return Err(Error::Layout { map: name });
+            }
+            map.reuse_fd(loaded.as_fd()).map_err(failed)?;
         }
     }
     if let Some(name) = how.program {
@@ -206,6 +212,16 @@ pub(crate) fn load_for(
         maps.add(name, || MapHandle::try_from(&map)).map_err(failed)?;
     }
     Ok(object)
+}
+
+/// Whether a map has the shape that an object expects.
+fn fits(expected: &OpenMapMut<'_>, map: &MapHandle) -> bool {
+    // libbpf rounds the size of a ring.
+    let is_ring = map.map_type() == MapType::RingBuf;
+    expected.map_type() == map.map_type()
+        && expected.key_size() == map.key_size()
+        && expected.value_size() == map.value_size()
+        && (is_ring || expected.max_entries() == map.max_entries())
 }
 
 /// The first options of `bpf_object__open_mem()`, as C has them. libbpf-sys 1.7 has them with the gaps of 64-bit

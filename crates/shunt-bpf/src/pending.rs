@@ -32,8 +32,8 @@ pub struct TcPrograms {
 #[derive(Debug)]
 pub struct AttachedTc {
     pub(crate) mode: AttachMode,
-    _ingress: Attachment,
-    _egress: Option<Attachment>,
+    pub(crate) ingress: Attachment,
+    pub(crate) egress: Option<Attachment>,
 }
 
 impl AttachedTc {
@@ -71,7 +71,7 @@ impl TcPrograms {
             }
             (Some(egress), AttachMode::Clsact) => Some(self.filter(egress, Hook::Egress)?),
         };
-        Ok(AttachedTc { mode, _ingress: ingress, _egress: egress })
+        Ok(AttachedTc { mode, ingress, egress })
     }
 
     fn filter(&self, program: &OwnedFd, hook: Hook) -> Result<Attachment, Error> {

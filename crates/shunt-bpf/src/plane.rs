@@ -132,9 +132,13 @@ impl DataPlane {
     /// # Errors
     /// If the kernel refuses a program or a map.
     pub fn load(size: Size, options: LoadOptions) -> Result<Self, Error> {
+        Self::load_with(Maps::default(), size, options)
+    }
+
+    /// As [`DataPlane::load`], on maps that are there already.
+    pub(crate) fn load_with(mut maps: Maps, size: Size, options: LoadOptions) -> Result<Self, Error> {
         // libbpf prints errors, which are returned here, and messages that are no errors.
         verifier::capture_log();
-        let mut maps = Maps::default();
         let (forward, watch, types) = match &options.types {
             TypesSource::Kernel => (&TC_FORWARD, Some(&TC_WATCH), None),
             TypesSource::File(types) => {
@@ -147,7 +151,7 @@ impl DataPlane {
         let watch = watch.filter(|_| options.learning);
         let watch = match watch.map(|watch| load_for(watch, size, &mut maps, &how)) {
             Some(Ok(watch)) => Some(watch),
-            Some(Err(refused @ Error::Refused { .. })) => return Err(refused),
+            Some(Err(refused @ (Error::Refused { .. } | Error::Layout { .. }))) => return Err(refused),
             // Most likely the kernel lacks conntrack's structures.
             Some(Err(_)) | None => None,
         };
@@ -157,7 +161,10 @@ impl DataPlane {
         } else {
             Err(Error::Missing { object: XDP_FORWARD.name, name: "shunt_xdp" })
         };
-        let xdp = xdp.map_err(Arc::new);
+        let xdp = match xdp {
+            Err(other @ Error::Layout { .. }) => return Err(other),
+            loaded => loaded.map_err(Arc::new),
+        };
         let external = options.external.then(|| ExternalSide::load(size, &mut maps)).transpose()?;
         let table = load(&TABLE, size, &mut maps)?;
         let control = ControlBlock::map(maps.get(CONTROL_MAP)?.as_fd(), maps.get(GROUPS)?.as_fd())?;
@@ -302,6 +309,12 @@ impl DataPlane {
         };
         named(object?, name)
     }
+}
+
+/// The name of the tc program on ingress of a port with these flags (`PORT_*`).
+pub(crate) fn ingress_name(flags: u16) -> &'static str {
+    let [with_l2, without_l2] = INGRESS;
+    if flags & abi::PORT_NO_L2 == 0 { with_l2 } else { without_l2 }
 }
 
 /// The program of an object. `None` if the object has no program of that name.

@@ -3,13 +3,14 @@
 use crate::{
     DataPlane, Error,
     abi::{self, Counters, Plain, Port},
-    attach::{AttachMode, INGRESS},
+    attach::AttachMode,
     object::{TC_FORWARD, TC_WATCH, XDP_FORWARD, XDP_FORWARD_TAGS, XDP_FORWARD_TAGS_VERIFYING, program},
     owner::Owner,
     pending::{
         AttachedPort, AttachedTc, AttachedXdp, FreeSlot, LeavingPort, NextXdp, TcPrograms, XdpChange,
         XdpProgram,
     },
+    plane::ingress_name,
 };
 use libbpf_rs::{MapCore, MapFlags, ProgramMut};
 use std::{
@@ -22,7 +23,7 @@ use std::{
 pub(crate) const COUNTERS: &str = "shunt_counters";
 const DEVMAP: &str = "shunt_devmap";
 const PORTS: &str = "shunt_ports";
-const UPPERS: &str = "shunt_uppers";
+pub(crate) const UPPERS: &str = "shunt_uppers";
 
 impl DataPlane {
     /// Sets the handle of clsact filters, which are used without TCX, and the instance that they name. The handle is
@@ -62,9 +63,7 @@ impl DataPlane {
         if self.former.had_slot(epoch, slot) || self.former.had_device(epoch, ifindex) {
             self.control.move_epoch();
         }
-        let [with_l2, without_l2] = INGRESS;
-        let name = if flags & abi::PORT_NO_L2 == 0 { with_l2 } else { without_l2 };
-        let ingress = program(&self.tc, &TC_FORWARD, name)?;
+        let ingress = program(&self.tc, &TC_FORWARD, ingress_name(flags))?;
         let egress = match &self.watch {
             Some(watch) => Some(program(watch, &TC_WATCH, "shunt_out")?),
             None => None,
@@ -139,23 +138,28 @@ impl DataPlane {
             return Ok(None);
         }
         let former = port.xdp.take().map(|xdp| xdp.attachment);
+        let next = which.map(|which| self.next_xdp(which)).transpose()?;
+        Ok(Some(XdpChange { ifindex, former, next }))
+    }
+
+    /// The program that a port gets, to be loaded and attached.
+    pub(crate) fn next_xdp(&self, which: XdpProgram) -> Result<NextXdp, Error> {
         let fd = |program: ProgramMut<'_>| program.as_fd().try_clone_to_owned().map_err(Error::Descriptor);
-        let next = match which {
-            None => None,
-            Some(XdpProgram::Forward) => {
+        let loaded = match which {
+            XdpProgram::Forward => {
                 let object = self.xdp.as_ref().map_err(|why| Error::NotLoaded(Arc::clone(why)))?;
-                Some(NextXdp::Loaded(XdpProgram::Forward, fd(program(object, &XDP_FORWARD, "shunt_xdp")?)?))
+                fd(program(object, &XDP_FORWARD, "shunt_xdp")?)?
             }
-            Some(XdpProgram::ForwardTags) => {
+            XdpProgram::ForwardTags => {
                 let source = if self.verify_xdp { &XDP_FORWARD_TAGS_VERIFYING } else { &XDP_FORWARD_TAGS };
-                Some(NextXdp::ForDevice { source, size: self.size, maps: self.maps.try_clone()? })
+                return Ok(NextXdp::ForDevice { source, size: self.size, maps: self.maps.try_clone()? });
             }
-            Some(XdpProgram::External) => {
+            XdpProgram::External => {
                 let external = self.external.as_ref().ok_or(Error::missing_external())?;
-                Some(NextXdp::Loaded(XdpProgram::External, fd(external.program("shunt_xdp_ext")?)?))
+                fd(external.program("shunt_xdp_ext")?)?
             }
         };
-        Ok(Some(XdpChange { ifindex, former, next }))
+        Ok(NextXdp::Loaded(which, loaded))
     }
 
     /// Keeps the XDP program of a port.
@@ -305,7 +309,7 @@ impl DataPlane {
         Ok(())
     }
 
-    fn erase_port(&self, ifindex: u32, slot: u8) -> Result<(), Error> {
+    pub(crate) fn erase_port(&self, ifindex: u32, slot: u8) -> Result<(), Error> {
         if let Some(external) = &self.external {
             external.clear(slot);
         }

@@ -7,7 +7,7 @@ use nix::sys::socket::{
     socketpair,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use shunt_bpf::{HANDLES, abi::Plain};
+use shunt_bpf::abi::Plain;
 use std::{
     io::{self, IoSlice, IoSliceMut},
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
@@ -16,6 +16,8 @@ use std::{
 /// Bytes of the longest message: less than a socket's default buffer. The queues of 64 ports have 600 bytes each, as
 /// numbers.
 const MESSAGE_MAX: usize = 192 << 10;
+/// The most descriptors in a message (SCM_MAX_FD).
+const RIGHTS_MAX: usize = 253;
 /// Ports in one message of counters.
 pub(crate) const PORTS_PER_REPORT: usize = 16;
 
@@ -175,7 +177,7 @@ pub fn send(socket: BorrowedFd<'_>, message: &impl Serialize, handles: &[Borrowe
 /// `WouldBlock` if there is no message and the socket does not block.
 pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut bytes = vec![0; MESSAGE_MAX];
-    let mut control = nix::cmsg_space!([RawFd; HANDLES]);
+    let mut control = nix::cmsg_space!([RawFd; RIGHTS_MAX]);
     let mut buffers = [IoSliceMut::new(&mut bytes)];
     let socket = socket.as_fd().as_raw_fd();
     let got = recvmsg::<()>(socket, &mut buffers, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)?;
