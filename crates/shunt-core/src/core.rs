@@ -32,7 +32,7 @@ pub struct Core {
     /// Devices on which packet sockets capture; 0 stands for all devices.
     captures: BTreeSet<u32>,
     /// The TCX programs of others on ports and on devices on top of them.
-    programs: BTreeSet<Program>,
+    pub(crate) programs: BTreeSet<Program>,
     /// The IDs of Shunt's XDP programs.
     own_programs: BTreeSet<u32>,
     /// The sysctls of br_netfilter as last read, `Some(None)` if it is not loaded. `None` before the first read: then
@@ -47,7 +47,7 @@ pub struct Core {
     /// The devices on top of ports, as in the last [`Action::SetUppers`].
     uppers: BTreeMap<u32, BTreeSet<u32>>,
     /// Counts of the kinds of packets that virtual ports receive.
-    surveys: Surveys,
+    pub(crate) surveys: Surveys,
     /// Ports whose driver accepts no redirected frames although Shunt's XDP program is attached, and since when.
     awaited_targets: BTreeMap<u32, Instant>,
     /// The last [`Action::Survey`].

@@ -1,6 +1,7 @@
 //! Events: the kernel's state and its changes, as plain values.
 
 use crate::{Cause, Choice, Scope, Statement};
+use serde::{Deserialize, Serialize};
 use shunt_api::Proto;
 use shunt_wire::Mac;
 use std::{
@@ -81,7 +82,7 @@ pub struct Qdisc {
 }
 
 /// A TCX program that is not Shunt's.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Program {
     /// The ifindex of the device.
     pub ifindex: u32,
@@ -168,7 +169,7 @@ pub struct Bridge {
 }
 
 /// The packets that a port has received during surveys. An aggregate counts as its segments.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SurveyCounts {
     /// All packets.
     pub packets: u64,

@@ -11,6 +11,7 @@ mod connections;
 mod core;
 mod event;
 mod external;
+mod findings;
 mod flow_state;
 mod local_side;
 mod network;
@@ -35,6 +36,7 @@ pub use event::{
     Bridge, BridgeCalls, Connection, Correction, CorrectionKind, Event, EventSource, ExternalState, Link,
     LinkLayer, Program, Qdisc, SurveyCounts, TrackedDirection,
 };
+pub use findings::Findings;
 pub use flow_state::{EntryState, TickClock};
 pub use local_side::{End, LocalSide};
 pub use port_counters::PortCounters;
@@ -44,6 +46,7 @@ pub use shunt_api::Proto;
 pub use slow_causes::TrackedCounts;
 pub use statement::{Effect, Statement, effect};
 pub use static_flow::{CompiledFlow, compile_static_flow, no_device};
+pub use survey::Received;
 pub use table_size::flow_table_size;
 pub use traffic::Traffic;
 pub use verdict::{

@@ -9,6 +9,7 @@
 //! XDP.
 
 use crate::SurveyCounts;
+use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     mem,
@@ -28,8 +29,8 @@ const REVIEW_GAP_MAX: Duration = Duration::from_secs(960);
 const REVIEW_TIME: Duration = Duration::from_secs(2);
 
 /// The packets that a port receives.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Received {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Received {
     /// Not enough packets yet.
     #[default]
     Unknown,
@@ -78,6 +79,8 @@ struct Running {
 #[derive(Debug, Default)]
 pub(crate) struct Surveys {
     ports: BTreeMap<u32, PortSurvey>,
+    /// What the daemon before this one has found.
+    found: BTreeMap<u32, Received>,
 }
 
 impl Received {
@@ -120,8 +123,19 @@ impl Surveys {
     pub(crate) fn set_ports(&mut self, now: Instant, ports: &BTreeMap<u32, Driver>) {
         self.ports.retain(|ifindex, port| ports.get(ifindex) == Some(&port.driver));
         for (ifindex, driver) in ports {
-            self.ports.entry(*ifindex).or_insert_with(|| PortSurvey::new(now, *driver));
+            let found = self.found.remove(ifindex);
+            self.ports.entry(*ifindex).or_insert_with(|| PortSurvey::new(now, *driver, found));
         }
+    }
+
+    /// The packets that each port receives.
+    pub(crate) fn found(&self) -> BTreeMap<u32, Received> {
+        self.ports.iter().map(|(ifindex, port)| (*ifindex, port.received)).collect()
+    }
+
+    /// Begins with what the daemon before this one has found.
+    pub(crate) fn begin_with(&mut self, found: BTreeMap<u32, Received>) {
+        self.found = found;
     }
 
     /// The packets that a port receives; `None` if the port is not surveyed.
@@ -207,15 +221,19 @@ impl Surveys {
 }
 
 impl PortSurvey {
-    fn new(now: Instant, driver: Driver) -> Self {
-        Self {
+    fn new(now: Instant, driver: Driver, found: Option<Received>) -> Self {
+        let mut port = Self {
             driver,
-            received: Received::Unknown,
+            received: found.unwrap_or_default(),
             agreeing: 0,
             running: None,
             due: now,
             review_gap: REVIEW_GAP,
+        };
+        if port.received != Received::Unknown {
+            port.end(now);
         }
+        port
     }
 
     fn counted(&mut self, now: Instant, counts: SurveyCounts) -> bool {
@@ -320,6 +338,21 @@ mod tests {
             rig.tick(0, 0, 0);
             assert_eq!(rig.surveys.allows_program(PORT), Some(allowed), "{aggregated} {copied}");
         }
+    }
+
+    #[test]
+    fn the_next_daemon_begins_with_what_was_found() {
+        let mut rig = Rig::new();
+        rig.ticks_until(true, 100, 0, 0);
+        let mut next = Surveys::default();
+        next.begin_with(rig.surveys.found());
+        let ports = BTreeMap::from([(PORT, Driver::Copies), (PORT + 1, Driver::Copies)]);
+        next.set_ports(rig.now, &ports);
+        assert_eq!(next.allows_program(PORT), Some(true));
+        assert_eq!(next.received(PORT + 1), Some(Received::Unknown));
+        // The port that was surveyed has its review later, the other one its survey now.
+        assert!(!next.tick(rig.now) && next.is_running());
+        assert_eq!(next.allows_program(PORT), Some(true));
     }
 
     #[test]
