@@ -4,7 +4,7 @@
 //! Time is simulated: it advances when all tasks wait, so timeouts cost nothing.
 
 use shunt_api::{
-    ErrorBody, Failure, HistoryTable, Reload, ReloadRequest, Selection, SlowTable, StaticRemoval,
+    ErrorBody, Failure, HistoryTable, Reload, ReloadRequest, Restart, Selection, SlowTable, StaticRemoval,
     StaticTable, Status, Usage,
 };
 use shuntd::control::{
@@ -153,6 +153,8 @@ async fn answer(mut calls: mpsc::Receiver<Call>) {
                 reply.send(Ok(Reload::default())).is_err()
             }
             Call::Stop(reply) => reply.send(()).is_err(),
+            Call::Restart(reply) => reply.send(Ok(Restart::default())).is_err(),
+            Call::RestartProgress(reply) => reply.send(Restart::default()).is_err(),
             Call::AddStatic(table, reply) => {
                 table.check().expect("a table that was passed on is valid");
                 assert_eq!(table, round_trip::<StaticTable>(&table));

@@ -37,6 +37,9 @@ pub struct DaemonArguments {
     /// Be the process of the external engine. The daemon starts it.
     #[arg(long, hide = true, exclusive = true)]
     pub external_engine: bool,
+    /// Take over from the daemon that starts this process: `shunt restart`.
+    #[arg(long, hide = true, conflicts_with_all = ["cleanup", "dry_run", "probe"])]
+    pub successor: bool,
     /// Print the names of the devices that would be ports, as JSON; then exit. Needs no root.
     #[arg(long, conflicts_with_all = ["cleanup", "dry_run", "probe"])]
     pub list_ports: bool,

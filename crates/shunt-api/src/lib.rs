@@ -14,6 +14,8 @@
 //! | `POST /v1/flush` | | [`Count`]: the flows that were retired |
 //! | `POST /v1/reload` | [`ReloadRequest`], or nothing | [`Reload`] |
 //! | `POST /v1/stop` | | [`Count`]: 0 |
+//! | `POST /v1/restart` | | [`Restart`]: the next daemon is getting ready |
+//! | `GET /v1/restart` | | [`Restart`]: how far it is |
 //! | `GET /v1/static` | | [`StaticTable`] |
 //! | `POST /v1/static` | [`StaticTable`] | [`Count`]: the flows and routes that were added or replaced |
 //! | `DELETE /v1/static` | [`StaticRemoval`] | [`Count`]: the flows and routes that were removed |
@@ -49,6 +51,7 @@ mod preview;
 mod qos;
 mod range;
 mod reload;
+mod restart;
 mod savings;
 mod selection;
 mod slow;
@@ -84,6 +87,7 @@ pub use qos::{
 };
 pub use reload::{ChangeEffect, ConfigStatus, KeyChange, LastReload, Reload, ReloadRequest};
 pub use savings::{Bounds, CannotTell, PathCosts, Savings};
+pub use restart::{FailedRestart, Restart, RestartKind};
 pub use selection::{Network, Selection};
 pub use slow::{SlowConnection, SlowCount, SlowDirection, SlowTable};
 pub use statics::{Hop, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable};

@@ -7,9 +7,16 @@
 pub(crate) struct FormerPorts {
     epoch: u32,
     ports: Vec<(u32, u8)>,
+    /// Another daemon has had ports in this epoch, and nobody knows which.
+    unknown: bool,
 }
 
 impl FormerPorts {
+    /// Those of a data plane that another daemon hands over in this epoch.
+    pub(crate) fn unknown(epoch: u32) -> Self {
+        Self { epoch, ports: Vec::new(), unknown: true }
+    }
+
     /// Adds the device of a slot, which leaves in this epoch.
     pub(crate) fn add(&mut self, epoch: u32, ifindex: u32, slot: u8) {
         self.follow(epoch);
@@ -18,19 +25,18 @@ impl FormerPorts {
 
     /// Whether flows of this epoch may name the slot.
     pub(crate) fn had_slot(&self, epoch: u32, slot: u8) -> bool {
-        self.epoch == epoch && self.ports.iter().any(|(_, former)| *former == slot)
+        self.epoch == epoch && (self.unknown || self.ports.iter().any(|(_, former)| *former == slot))
     }
 
     /// Whether flows of this epoch may name the device.
     pub(crate) fn had_device(&self, epoch: u32, ifindex: u32) -> bool {
-        self.epoch == epoch && self.ports.iter().any(|(former, _)| *former == ifindex)
+        self.epoch == epoch && (self.unknown || self.ports.iter().any(|(former, _)| *former == ifindex))
     }
 
     /// Flows of earlier epochs are not used.
     fn follow(&mut self, epoch: u32) {
         if self.epoch != epoch {
-            self.epoch = epoch;
-            self.ports.clear();
+            *self = Self { epoch, ..Self::default() };
         }
     }
 }
@@ -49,5 +55,13 @@ mod tests {
         assert!(!former.had_slot(5, 0) && !former.had_device(5, 7));
         former.add(5, 9, 2);
         assert!(former.had_slot(5, 2) && !former.had_slot(5, 0));
+    }
+
+    #[test]
+    fn any_port_may_have_been_one_of_another_daemon() {
+        let mut former = FormerPorts::unknown(3);
+        assert!(former.had_slot(3, 0) && former.had_device(3, 7) && !former.had_slot(5, 0));
+        former.add(5, 9, 2);
+        assert!(former.had_slot(5, 2) && !former.had_slot(5, 0) && !former.had_device(5, 7));
     }
 }

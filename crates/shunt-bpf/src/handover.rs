@@ -2,6 +2,7 @@
 //! The next daemon loads programs of its own on the same maps, and puts them in the place of the attached ones.
 
 use crate::{
+    former_ports::FormerPorts,
     DataPlane, Error,
     abi::{self, REASONS},
     attach::{AttachMode, Attachment, Hook},
@@ -152,6 +153,11 @@ impl DataPlane {
     /// Keeps new ports from using a slot, until [`DataPlane::release_slots`].
     pub fn keep_slot(&mut self, slot: u8) {
         self.reserved |= 1_u64.checked_shl(slot.into()).unwrap_or(0);
+    }
+
+    /// Expects that flows name former ports of another daemon, which has handed over.
+    pub fn expect_former_ports(&mut self) {
+        self.former = FormerPorts::unknown(self.control.epoch());
     }
 
     /// Makes a port of what another daemon has attached, and puts the programs of this data plane in the place of the

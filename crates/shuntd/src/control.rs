@@ -29,8 +29,8 @@ use admission::{Client, PageAccess};
 use hyper::{Request, body::Incoming};
 use shunt_api::{
     Connection, Explained, Failure, HistoryTable, OffRemoval, OffRequest, OffRule, QosRemoval, QosStatus,
-    QosTable, Reload, ReloadRequest, Selection, SlowTable, StaticRemoval, StaticTable, Status, Tracked,
-    Usage, UsageQuery, WatchEvent,
+    QosTable, Reload, ReloadRequest, Restart, Selection, SlowTable, StaticRemoval, StaticTable, Status,
+    Tracked, Usage, UsageQuery, WatchEvent,
 };
 use shunt_http::{Admission, Hosts, Refusal};
 use std::{
@@ -81,6 +81,10 @@ pub enum Call {
     Reload(ReloadRequest, oneshot::Sender<Result<Reload, Failure>>),
     /// Detach from all ports and exit. Answered after everything is undone.
     Stop(oneshot::Sender<()>),
+    /// Start the next daemon, which takes over. The answer comes when it has been started.
+    Restart(oneshot::Sender<Result<Restart, Failure>>),
+    /// Return how far the restart is.
+    RestartProgress(oneshot::Sender<Restart>),
     /// Add or replace static flows and routes; the table has passed [`StaticTable::check`]. The answer is how many
     /// there are in the table.
     AddStatic(StaticTable, oneshot::Sender<Result<u64, Failure>>),

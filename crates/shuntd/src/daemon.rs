@@ -8,6 +8,7 @@ mod conntrack_updates;
 mod data_plane_events;
 mod explain;
 mod external;
+mod hand_over;
 mod kernel_state;
 mod look_ahead;
 mod recorder;
@@ -15,6 +16,7 @@ mod reload;
 mod ruleset_reader;
 mod settings;
 mod status;
+mod take_over;
 mod turn;
 mod usage;
 
@@ -22,12 +24,13 @@ use crate::{
     control::{self, Call},
     correction_queue::CorrectionQueue,
     failures::internal,
+    handover::{NextDaemon, Program},
     iptables_poll,
     off_rules::{OffRules, unix_time},
     port_counters::PortCounters,
     priority::Priority,
     rtnl_barrier,
-    service_manager::ServiceManager,
+    service_manager::{self, ServiceManager},
     start::{self, Parts},
     static_flows::StaticFlows,
     step_meter::{StepMeter, next_step},
@@ -41,11 +44,12 @@ use attachments::{Clsacts, PendingPorts};
 use blocking::BlockingCalls;
 use data_plane_events::DataPlaneEvents;
 use external::ExternalEngine;
+use hand_over::{HandOver, Leaving, Listening};
 use kernel_state::KernelReads;
 use look_ahead::LookingAhead;
 use recorder::Recorder;
 use ruleset_reader::RulesetReader;
-use shunt_api::{Config, Failure, Instance};
+use shunt_api::{Config, Failure, Instance, RestartKind};
 use shunt_bpf::DataPlane;
 use shunt_core::{Action, Cause, Connection, Core, Event, EventSource, TrackedDirection};
 use shunt_kernel::{Linux, NetlinkSubscription};
@@ -54,6 +58,7 @@ use std::{
     io::{self, IsTerminal},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
+use take_over::Inherited;
 use tokio::{
     signal::unix::{Signal as Signals, SignalKind, signal},
     sync::{mpsc, oneshot},
@@ -62,7 +67,29 @@ use tokio::{
 use turn::Turn;
 use usage::HostLedger;
 
+pub(crate) use take_over::{Prepared, prepare};
+
 const TICK: Duration = Duration::from_millis(500);
+
+/// How a daemon has ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// It was stopped, and has detached everything.
+    Stopped,
+    /// The next daemon has taken over everything, and the control socket.
+    Left,
+    /// It has detached everything, and the next daemon starts when this process ends.
+    Replaced(#[expect(dead_code, reason = "it is kept until the process ends")] NextDaemon),
+}
+
+/// Why the event loop has ended.
+#[derive(Debug)]
+enum Stopped {
+    /// By a client, who waits for an answer, or by a signal.
+    By(Option<oneshot::Sender<()>>),
+    /// Because of the next daemon.
+    Left(Leaving),
+}
 
 /// Everything that the event loop owns.
 pub(crate) struct Daemon {
@@ -103,6 +130,9 @@ pub(crate) struct Daemon {
     clsacts: Clsacts,
     reloads: Reloads,
     pending_ports: PendingPorts,
+    hand_over: HandOver,
+    /// What the daemon before this one has attached.
+    inherited: Inherited,
     looking_ahead: LookingAhead,
     /// Why a port could not be attached to before the event loop runs.
     first_failure: Option<Failure>,
@@ -150,9 +180,9 @@ impl Daemon {
             kernel_reads: KernelReads::default(),
             steps: StepMeter::default(),
             static_flows: StaticFlows::default(),
-            off_rules: parts.off_rules,
-            recorder: Recorder::new(parts.history, parts.savings),
-            kept_ledger: parts.kept_ledger,
+            off_rules: parts.kept.off_rules,
+            recorder: Recorder::new(parts.kept.history, parts.kept.savings),
+            kept_ledger: parts.kept.ledger,
             usage: None,
             trace_stream: TraceStream::default(),
             ruleset_reader: RulesetReader::default(),
@@ -160,6 +190,8 @@ impl Daemon {
             clsacts: Clsacts::default(),
             reloads,
             pending_ports: PendingPorts::default(),
+            hand_over: HandOver::new(Program::of_this_process().ok()),
+            inherited: Inherited::default(),
             looking_ahead: LookingAhead::default(),
             first_failure: None,
             unattached: Vec::new(),
@@ -174,9 +206,15 @@ impl Daemon {
         }
     }
 
-    /// Attaches to the ports, then serves until a signal or a client stops the daemon. Everything is detached on
-    /// return.
-    pub(crate) async fn run(mut self, listeners: control::Listeners, hangup: Signals) -> Result<(), Failure> {
+    /// Says that the daemon was started by a restart that could not keep flows.
+    pub(crate) fn started_clean(mut self, why: String) -> Self {
+        self.hand_over.start = Some(RestartKind::Clean { why });
+        self
+    }
+
+    /// Attaches to the ports, then serves until a signal or a client stops the daemon, or another one takes over.
+    /// Everything is detached on return, unless the next daemon has it.
+    pub(crate) async fn run(mut self, listeners: control::Listeners, hangup: Signals) -> Result<Ended, Failure> {
         self.write_settings();
         if !self.off_rules.is_empty() {
             self.plane.set_off(&self.off_rules.matches()).map_err(internal)?;
@@ -199,10 +237,34 @@ impl Daemon {
         }
         self.await_external().await;
         self.warn_of_unused_queues();
+        self.run_attached(listeners, iptables, hangup).await
+    }
+
+    /// Serves. The ports are attached.
+    async fn run_attached(
+        mut self,
+        listeners: control::Listeners,
+        iptables: mpsc::Receiver<Event>,
+        hangup: Signals,
+    ) -> Result<Ended, Failure> {
+        let (metrics, page) = listeners.on_tcp();
+        let sockets = listeners.descriptors().map_err(internal)?;
+        self.hand_over.listeners = Listening { sockets, metrics, page };
         let (calls, mut calls_rx) = mpsc::channel(16);
         let server = control::start(listeners, calls).map_err(internal)?;
         self.reloads.set_listeners(server.changes());
-        let stopped = self.serve(&mut calls_rx, iptables, hangup).await;
+        let (stopped, next) = match self.serve(&mut calls_rx, iptables, hangup).await {
+            Ok(Stopped::Left(Leaving::HandedOver(next))) => {
+                drop(calls_rx);
+                let ended = self.leave(next).await;
+                server.wait();
+                return ended;
+            }
+            Ok(Stopped::Left(Leaving::Clean(next))) => (Ok(None), Some(next)),
+            Ok(Stopped::By(reply)) => (Ok(reply), None),
+            Err(failure) => (Err(failure), None),
+        };
+        self.hand_over.cancel();
         self.external.stop().await;
         if let Some(blocking) = self.blocking.take() {
             blocking.end();
@@ -218,7 +280,13 @@ impl Daemon {
         });
         drop(calls_rx);
         server.wait();
-        ended.map(drop)
+        ended.map(|_| match next {
+            Some(next) => {
+                service_manager::is_now(next.pid());
+                Ended::Replaced(next)
+            }
+            None => Ended::Stopped,
+        })
     }
 
     /// Performs what the policy wants first. Unlike later, a port that cannot be attached to is an error.
@@ -242,13 +310,13 @@ impl Daemon {
         }
     }
 
-    /// The event loop. Returns the reply channel of the client that stopped the daemon; `None` after a signal.
+    /// The event loop. Returns why it has ended.
     async fn serve(
         &mut self,
         calls: &mut mpsc::Receiver<Call>,
         mut iptables: mpsc::Receiver<Event>,
         mut hangup: Signals,
-    ) -> Result<Option<oneshot::Sender<()>>, Failure> {
+    ) -> Result<Stopped, Failure> {
         let mut subscription =
             self.subscription.take().ok_or_else(|| internal("serve() was called twice"))?;
         let mut data_plane = DataPlaneEvents::new(self.plane.events().map_err(internal)?);
@@ -256,7 +324,10 @@ impl Daemon {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut sigterm = signal(SignalKind::terminate()).map_err(internal)?;
         let mut sigint = signal(SignalKind::interrupt()).map_err(internal)?;
-        let mut service_manager = ServiceManager::ready();
+        let mut service_manager = match self.hand_over.start {
+            Some(RestartKind::TakenOver { .. }) => ServiceManager::served(),
+            Some(RestartKind::Clean { .. }) | None => ServiceManager::ready(),
+        };
         let (rtnl_barrier, mut finished) = rtnl_barrier::start();
         self.rtnl_barrier = Some(rtnl_barrier);
         self.blocking = Some(BlockingCalls::start().map_err(internal)?);
@@ -285,6 +356,8 @@ impl Daemon {
                     read = self.ruleset_reader.result() => Turn::Ruleset(read),
                     call = calls.recv() => call.map_or(Turn::NoCalls, Turn::Call),
                     () = self.static_flows.due() => Turn::StaticFlows,
+                    // Last: a hand-over begins when nothing else is to be done.
+                    news = self.hand_over.news() => Turn::HandOver(news),
                 }
             })
             .await;
@@ -310,6 +383,14 @@ impl Daemon {
                 Turn::Sweep => self.sweeper.sweep_part(&self.plane, self.config.idle),
                 Turn::StaticFlows => self.work_on_static_flows(),
                 Turn::Ruleset(read) => self.on_ruleset(read),
+                Turn::HandOver(news) => {
+                    if let Some(leaving) = self.on_hand_over(news).await {
+                        if matches!(leaving, Leaving::Clean(_)) {
+                            self.end_recording(hand_over::BY);
+                        }
+                        return Ok(Stopped::Left(leaving));
+                    }
+                }
                 Turn::Call(Call::Stop(reply)) => break (Some(reply), "`shunt down`"),
                 Turn::Call(call) => self.answer(call),
             }
@@ -317,7 +398,7 @@ impl Daemon {
         };
         service_manager.stopping();
         self.end_recording(by);
-        Ok(reply)
+        Ok(Stopped::By(reply))
     }
 
     fn on_tick(&mut self, service_manager: &mut ServiceManager) {

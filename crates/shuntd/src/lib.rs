@@ -13,6 +13,7 @@ mod flow_listing;
 mod foreign_programs;
 #[cfg(test)]
 mod generated_docs;
+mod handover;
 mod history;
 mod iptables_poll;
 mod kept_file;
@@ -40,17 +41,25 @@ mod trace_stream;
 mod usage;
 
 use clap::Parser;
+use clap::Parser;
 use config_file::ConfigSource;
+use daemon::{Daemon, Ended, Prepared, Reloads};
+use handover::{Channel, FromNext};
 use log_writer::LogFilter;
 use nix::sys::signal::{SigSet, Signal};
 use priority::Priority;
 use serde::Serialize;
 use shunt_api::{Config, DaemonArguments, Failure, FailureCode, Instance};
+use shunt_xsk::protocol;
 use std::{
     io::{self, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixDatagram,
+    },
     process::ExitCode,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
 /// The configuration, with the size of the flow tables for this machine if it leaves that to the daemon.
 fn sized(configured: &Config) -> Config {
@@ -73,8 +82,12 @@ fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
     if arguments.cleanup {
         return start::clean_up(&instance);
     }
-    let source = ConfigSource::from_arguments(arguments)?;
-    let configured = source.load()?;
+    let channel = channel_of(arguments)?;
+    let read = || {
+        let source = ConfigSource::from_arguments(arguments)?;
+        Ok((source.load()?, source))
+    };
+    let (configured, source) = read().inspect_err(|failure| report(channel.as_ref(), failure))?;
     let config = sized(&configured);
     let log = LogFilter::start(config.log);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -93,22 +106,84 @@ fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
         }
         // A reload may be asked for while the programs are loaded, and must not end the daemon.
         let hangup = signal(SignalKind::hangup()).map_err(failures::internal)?;
-        let listeners = control::bind(&instance, &config)?;
-        let ended = match start::prepare(&instance, &config) {
-            // Only now: with SCHED_RR, the verifier, which takes about a second to load the programs, would keep a
-            // router with one CPU from everything else.
-            Ok(parts) => {
-                let priority = Priority::raise();
-                let reloads = daemon::Reloads::new(source, &config, configured.max_flows, log);
-                daemon::Daemon::new(instance.clone(), config, parts, priority, reloads)
-                    .run(listeners, hangup)
-                    .await
-            }
-            Err(failure) => Err(failure),
-        };
-        control::unbind(&instance);
-        ended
+        let reloads = Reloads::new(source, &config, configured.max_flows, log);
+        serve(&instance, config, (reloads, hangup), channel).await
     })
+}
+
+/// Runs the daemon, which begins with what another one hands over by the channel, if there is one.
+async fn serve(
+    instance: &Instance,
+    config: Config,
+    (reloads, hangup): (Reloads, Signals),
+    channel: Option<OwnedFd>,
+) -> Result<(), Failure> {
+    let Some(channel) = channel else { return begin(instance, config, (reloads, hangup), None).await };
+    let channel = Channel::open(channel).map_err(failures::internal)?;
+    match daemon::prepare(instance, &config, reloads, &channel).await {
+        Ok(Prepared::Over(owner)) => unbind_unless_left(instance, owner.run(channel, hangup).await),
+        Ok(Prepared::Clean(why, reloads)) => {
+            // It detaches everything first.
+            channel.closed().await;
+            begin(instance, config, (*reloads, hangup), Some(why)).await
+        }
+        Err(failure) => {
+            // Fails if the running daemon is gone.
+            let _ = channel.send(&FromNext::Failed(failure.clone()), &[]);
+            Err(failure)
+        }
+    }
+}
+
+/// Runs a daemon without flows. `why` says so if another one could not hand them over.
+async fn begin(
+    instance: &Instance,
+    config: Config,
+    (reloads, hangup): (Reloads, Signals),
+    why: Option<String>,
+) -> Result<(), Failure> {
+    let listeners = control::bind(instance, &config)?;
+    let ended = match start::prepare(instance, &config) {
+        // Only now: with SCHED_RR, the verifier, which takes about a second to load the programs, would keep a router
+        // with one CPU from everything else.
+        Ok(parts) => {
+            let daemon = Daemon::new(instance.clone(), config, parts, Priority::raise(), reloads);
+            let daemon = if let Some(why) = why { daemon.started_clean(why) } else { daemon };
+            daemon.run(listeners, hangup).await
+        }
+        Err(failure) => Err(failure),
+    };
+    unbind_unless_left(instance, ended)
+}
+
+fn unbind_unless_left(instance: &Instance, ended: Result<Ended, Failure>) -> Result<(), Failure> {
+    if matches!(ended, Ok(Ended::Left)) {
+        return Ok(());
+    }
+    control::unbind(instance);
+    // The next daemon, if there is one, starts when this process closes the channel.
+    ended.map(drop)
+}
+
+/// The socket to the running daemon, if it has started this process to take over.
+fn channel_of(arguments: &DaemonArguments) -> Result<Option<OwnedFd>, Failure> {
+    if !arguments.successor {
+        return Ok(None);
+    }
+    let channel = io::stdin().as_fd().try_clone_to_owned().map_err(failures::internal)?;
+    if UnixDatagram::from(channel.try_clone().map_err(failures::internal)?).peer_addr().is_err() {
+        let why = "only a running daemon starts its successor; type `shunt restart`";
+        return Err(Failure::new(FailureCode::Usage, why));
+    }
+    Ok(Some(channel))
+}
+
+/// Tells the running daemon why this one cannot take over.
+fn report(channel: Option<&OwnedFd>, failure: &Failure) {
+    if let Some(channel) = channel {
+        // Fails if that one is gone.
+        let _ = protocol::send(channel.as_fd(), &FromNext::Failed(failure.clone()), &[]);
+    }
 }
 
 fn print(answer: &impl Serialize) -> Result<(), Failure> {

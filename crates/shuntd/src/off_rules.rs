@@ -14,7 +14,7 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// A rule, as the file has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct KeptRule {
+pub(crate) struct KeptRule {
     which: Selection,
     /// Seconds since 1970 at which the rule ends; none if it does not end by itself.
     until: Option<u64>,
@@ -46,6 +46,17 @@ impl OffRules {
         loaded.expire(now);
         loaded.rules.truncate(OffRule::MOST);
         loaded
+    }
+
+    /// The rules, for the next daemon.
+    pub(crate) fn kept(&self) -> Vec<KeptRule> {
+        self.rules.clone()
+    }
+
+    /// Takes over the rules of the daemon before.
+    pub(crate) fn replace(&mut self, rules: Vec<KeptRule>) {
+        self.rules = rules;
+        self.rules.truncate(OffRule::MOST);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

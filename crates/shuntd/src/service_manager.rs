@@ -2,7 +2,10 @@
 //! is sent.
 
 use sd_notify::NotifyState;
-use std::time::{Duration, Instant};
+use std::{
+    env,
+    time::{Duration, Instant},
+};
 
 /// The service manager that started the daemon, if there is one.
 #[derive(Debug)]
@@ -16,10 +19,12 @@ impl ServiceManager {
     /// Reports that the control socket is served.
     pub(crate) fn ready() -> Self {
         notify(NotifyState::Ready);
-        let mut timeout_us = 0;
-        let has_watchdog = sd_notify::watchdog_enabled(false, &mut timeout_us);
-        let interval = has_watchdog.then(|| Duration::from_micros(timeout_us) / 3);
-        Self { interval, last: Instant::now() }
+        Self::served()
+    }
+
+    /// For a daemon that has taken over: the service manager knows that it is ready.
+    pub(crate) fn served() -> Self {
+        Self { interval: watchdog_timeout().map(|timeout| timeout / 3), last: Instant::now() }
     }
 
     /// Reports that the event loop runs, if a report is due. To be called at each tick.
@@ -34,6 +39,19 @@ impl ServiceManager {
     pub(crate) fn stopping(&self) {
         notify(NotifyState::Stopping);
     }
+}
+
+/// Reports that the next daemon is the main process of the service from now on. To be called by the daemon before.
+pub(crate) fn is_now(pid: u32) {
+    notify(NotifyState::MainPid(pid));
+}
+
+/// As sd_watchdog_enabled(3). The next daemon gets no WATCHDOG_PID.
+fn watchdog_timeout() -> Option<Duration> {
+    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>());
+    let timeout = number("WATCHDOG_USEC")?.ok()?;
+    let is_other = number("WATCHDOG_PID").is_some_and(|pid| pid != Ok(std::process::id().into()));
+    (!is_other && timeout > 0).then(|| Duration::from_micros(timeout))
 }
 
 fn notify(state: NotifyState<'_>) {

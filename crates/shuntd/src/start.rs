@@ -15,10 +15,14 @@ use shunt_api::{
     ChecksumChoice, Config, EngineChoice, Failure, FailureCode, Instance, RUNTIME_DIR_VARIABLE,
     STATE_DIR_VARIABLE, state_dir,
 };
-use shunt_bpf::{Changes, DataPlane, LoadOptions, Size, TypesSource, abi, attach};
+use shunt_bpf::{Changes, DataPlane, HandedMaps, LoadOptions, Size, TypesSource, abi, attach};
 use shunt_core::{Action, Choice, Core, Event, EventSource, Link, LinkLayer, no_device};
 use shunt_kernel::{Forwarding, Linux, NetlinkSubscription};
-use std::{env, path::Path, time::Instant};
+use std::{
+    env,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 // The subscription ignores the filters that the data plane attaches, by their priority.
 const _: () = assert!(attach::FILTER_PRIORITY == shunt_kernel::OWN_FILTER_PRIORITY);
@@ -32,12 +36,39 @@ pub(crate) struct Parts {
     pub(crate) core: Core,
     /// The policy's first actions.
     pub(crate) actions: Vec<Action>,
-    /// The rules of `shunt off` that were kept.
+    pub(crate) kept: Kept,
+}
+
+/// What is kept across restarts.
+pub(crate) struct Kept {
+    /// The rules of `shunt off`.
     pub(crate) off_rules: OffRules,
     pub(crate) history: History,
     pub(crate) savings: SavingsBook,
-    /// The ledger of hosts that was kept; `None` if it is off.
-    pub(crate) kept_ledger: Option<KeptLedger>,
+    /// The ledger of hosts; `None` if it is off.
+    pub(crate) ledger: Option<KeptLedger>,
+}
+
+impl Kept {
+    /// Reads the files. Waits for the disk.
+    pub(crate) fn read(instance: &Instance, config: &Config) -> Self {
+        let state = state_directory();
+        let off_rules = OffRules::load(instance.off_path(&state), unix_time());
+        let file = KeptFile::new(instance.history_path(&state), FILE_BYTES_MAX);
+        let history = History::load(file, Clock::read(), env!("CARGO_PKG_VERSION"));
+        let file = KeptFile::new(instance.savings_path(&state), savings::FILE_BYTES_MAX);
+        let savings = SavingsBook::load(file, savings::machine(), config.savings);
+        Self { off_rules, history, savings, ledger: config.usage.then(|| kept_ledger(instance)) }
+    }
+}
+
+/// Reads the ledger of hosts. Waits for the disk.
+pub(crate) fn kept_ledger(instance: &Instance) -> KeptLedger {
+    KeptLedger::load(instance.usage_path(&state_directory()))
+}
+
+fn state_directory() -> PathBuf {
+    state_dir(env::var_os(STATE_DIR_VARIABLE), env::var_os(RUNTIME_DIR_VARIABLE))
 }
 
 pub(crate) fn require_root() -> Result<(), Failure> {
@@ -153,15 +184,27 @@ pub(crate) fn refuse(obstacles: Vec<Failure>) -> Result<(), Failure> {
 /// Loads the programs, and attaches none.
 pub(crate) fn load(machine: &Machine, config: &Config) -> Result<DataPlane, Failure> {
     let size = Size { max_flows: config.max_flows, seed: seed() };
+    checked(DataPlane::load(size, options(machine, config)), config)
+}
+
+/// Loads the programs on the maps of another daemon, and attaches none.
+pub(crate) fn load_on(maps: HandedMaps, machine: &Machine, config: &Config) -> Result<DataPlane, Failure> {
+    checked(DataPlane::load_on(maps, options(machine, config)), config)
+}
+
+fn options(machine: &Machine, config: &Config) -> LoadOptions {
     let Loaded { xdp, external, .. } = Loaded::by(config);
-    let options = LoadOptions {
+    LoadOptions {
         types: machine.types.clone(),
         learning: config.learn,
         xdp,
         verify_xdp: config.verify_checksums == ChecksumChoice::Always,
         external,
-    };
-    let plane = DataPlane::load(size, options).map_err(|e| load_failure(&e, Some(config.max_flows)))?;
+    }
+}
+
+fn checked(plane: Result<DataPlane, shunt_bpf::Error>, config: &Config) -> Result<DataPlane, Failure> {
+    let plane = plane.map_err(|e| load_failure(&e, Some(config.max_flows)))?;
     if config.learn && !plane.learns() {
         return Err(failure(
             FailureCode::KernelTooOld,
@@ -201,26 +244,29 @@ pub(crate) fn prepare(instance: &Instance, config: &Config) -> Result<Parts, Fai
     if config.learn {
         attach_change_hooks(&mut plane, &subscription);
     }
-    if types == TypesSource::Kernel
-        && (config.engine != EngineChoice::Tc || config.uses_external())
-        && let Err(error) = plane.count_tx_drops()
-    {
-        tracing::warn!(
-            "cannot count the redirected frames that drivers drop: {error}; such frames count as fast"
-        );
+    if counts_tx_drops(&types, config) {
+        count_tx_drops(&mut plane);
     }
     remove_filters(instance, &mut kernel, &state);
     let mut core = core(config, plane.xdp_program_ids());
     let actions = core.handle(Instant::now(), Event::Dump(state));
     refuse(port_obstacles(instance, &core, &mut kernel, config, &|_| false)?)?;
-    let state = state_dir(env::var_os(STATE_DIR_VARIABLE), env::var_os(RUNTIME_DIR_VARIABLE));
-    let off_rules = OffRules::load(instance.off_path(&state), unix_time());
-    let file = KeptFile::new(instance.history_path(&state), FILE_BYTES_MAX);
-    let history = History::load(file, Clock::read(), env!("CARGO_PKG_VERSION"));
-    let file = KeptFile::new(instance.savings_path(&state), savings::FILE_BYTES_MAX);
-    let savings = SavingsBook::load(file, savings::machine(), config.savings);
-    let kept_ledger = config.usage.then(|| KeptLedger::load(instance.usage_path(&state)));
-    Ok(Parts { kernel, subscription, plane, core, actions, off_rules, history, savings, kept_ledger })
+    let kept = Kept::read(instance, config);
+    Ok(Parts { kernel, subscription, plane, core, actions, kept })
+}
+
+/// Whether redirected frames that drivers drop can be counted, and must be.
+pub(crate) fn counts_tx_drops(types: &TypesSource, config: &Config) -> bool {
+    *types == TypesSource::Kernel && (config.engine != EngineChoice::Tc || config.uses_external())
+}
+
+/// Counts the redirected frames that drivers drop. Without it, they count as fast.
+pub(crate) fn count_tx_drops(plane: &mut DataPlane) {
+    if let Err(error) = plane.count_tx_drops() {
+        tracing::warn!(
+            "cannot count the redirected frames that drivers drop: {error}; such frames count as fast"
+        );
+    }
 }
 
 /// Attaches the programs that invalidate flows inside the kernel, before a change is acknowledged. Without one of them,

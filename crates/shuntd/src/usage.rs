@@ -14,7 +14,7 @@ use ledger::Ledger;
 
 use crate::{failures::internal, kept_file::KeptFile};
 use counter::Counter;
-use shunt_api::{Failure, Usage, UsageCount, UsageQuery, WatchEvent};
+use shunt_api::{Counted, Failure, Usage, UsageCount, UsageQuery, WatchEvent};
 use shunt_bpf::DataPlane;
 use shunt_kernel::ConntrackEnds;
 use std::{
@@ -87,7 +87,9 @@ impl HostTotals {
 
 impl UsageThread {
     /// Starts to count. What conntrack has counted until the first reading is not in the ledger.
-    pub(crate) fn start(plane: &DataPlane, ledger: Ledger) -> Result<Self, Failure> {
+    /// The same is true of flows that are in the table, and of the ports, which have received `received`: an earlier
+    /// daemon has counted them.
+    pub(crate) fn start(plane: &DataPlane, ledger: Ledger, received: Counted) -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(internal)?;
         let ledger = Arc::new(Mutex::new(ledger));
         let counter = {
@@ -96,7 +98,7 @@ impl UsageThread {
                 tracing::warn!("{error}; connections that end between two readings are not attributed");
             });
             let (table, finals) = (plane.flows().map_err(internal)?, plane.finals().map_err(internal)?);
-            Counter::new(table, finals, conntrack.ok(), Arc::clone(&ledger))
+            Counter::new(table, finals, conntrack.ok(), Arc::clone(&ledger), received)
         };
         let (requests, receiver) = mpsc::unbounded_channel();
         let thread = thread::Builder::new()
@@ -173,6 +175,7 @@ fn lock(ledger: &Mutex<Ledger>) -> std::sync::MutexGuard<'_, Ledger> {
 /// Counts until nobody asks for more.
 fn run(runtime: &Runtime, mut counter: Counter, mut requests: UnboundedReceiver<Request>) {
     let mut last: Option<(Instant, Duration)> = None;
+    counter.begin();
     runtime.block_on(async {
         loop {
             let request = tokio::select! {

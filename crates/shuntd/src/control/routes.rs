@@ -2,6 +2,7 @@
 
 mod history;
 mod off;
+mod restart;
 mod slow;
 mod usage;
 
@@ -95,6 +96,7 @@ fn paths() -> OpenApiRouter<AppState> {
         .routes(routes!(flush))
         .routes(routes!(reload))
         .routes(routes!(stop))
+        .routes(routes!(restart::progress, restart::restart))
         .routes(routes!(list_static, add_static, del_static))
         .routes(routes!(off::list_off, off::add_off, off::del_off))
         .routes(routes!(list_qos, set_qos, del_qos))

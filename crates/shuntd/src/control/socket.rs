@@ -22,7 +22,7 @@ use std::{
     io::{self, ErrorKind},
     net::{SocketAddr, TcpListener},
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::{
             fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
             net,
@@ -66,6 +66,66 @@ impl Listeners {
     }
 }
 
+impl Listeners {
+    /// Further descriptors of the sockets: of the control socket, of the metrics if there are some, and of the page if
+    /// there is one.
+    ///
+    /// # Errors
+    /// If a descriptor cannot be duplicated.
+    pub(crate) fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
+        let metrics = self.metrics.as_ref().map(AsFd::as_fd);
+        let page = self.page.as_ref().map(|(page, _)| page.as_fd());
+        let all = [Some(self.control.as_fd()), metrics, page].into_iter().flatten();
+        all.map(|fd| fd.try_clone_to_owned()).collect()
+    }
+
+    /// Whether there are sockets for metrics and for the page.
+    pub(crate) fn on_tcp(&self) -> (bool, bool) {
+        (self.metrics.is_some(), self.page.is_some())
+    }
+
+    /// Takes over the sockets of another daemon, which are the first descriptors. Returns the other descriptors; `None`
+    /// if there are too few.
+    ///
+    /// # Errors
+    /// If the page's token cannot be read.
+    pub(crate) fn adopt(
+        config: &Config,
+        handles: Vec<OwnedFd>,
+        metrics: bool,
+        page: bool,
+    ) -> Result<Option<(Self, Vec<OwnedFd>)>, Failure> {
+        if handles.len() < 1 + usize::from(metrics) + usize::from(page) {
+            return Ok(None);
+        }
+        let mut handles = handles.into_iter();
+        let Some(control) = handles.next() else { return Ok(None) };
+        let metrics = handles.by_ref().take(metrics.into()).next().map(TcpListener::from);
+        let page = match handles.by_ref().take(page.into()).next() {
+            Some(page) => Some((TcpListener::from(page), PageAccess::from_config(config)?)),
+            None => None,
+        };
+        let listeners = Self {
+            control: net::UnixListener::from(control),
+            metrics,
+            page,
+            reports: (&config.page_reports).into(),
+            hosts: Hosts::new(config.hosts.iter().cloned(), WRONG_HOST),
+        };
+        Ok(Some((listeners, handles.collect())))
+    }
+
+    /// Makes this process the one that clients of the control socket see at its other end.
+    ///
+    /// # Errors
+    /// If the descriptor is not that of a listening socket.
+    pub(crate) fn claim(&self) -> io::Result<()> {
+        // The kernel takes the credentials that connect() copies from the last listen().
+        listen(&self.control, Backlog::new(BACKLOG)?)?;
+        Ok(())
+    }
+}
+
 /// Opens the configured sockets: all of them or, after an error, none.
 ///
 /// # Errors
@@ -98,6 +158,18 @@ pub(crate) struct NewListeners {
 }
 
 impl NewListeners {
+    /// Further descriptors of the new sockets: of the metrics and of the page, as far as they change.
+    ///
+    /// # Errors
+    /// If the process has too many.
+    pub(crate) fn descriptors(&self) -> io::Result<[Option<Option<OwnedFd>>; 2]> {
+        let again = |socket: &Option<TcpListener>| {
+            socket.as_ref().map(|socket| socket.as_fd().try_clone_to_owned()).transpose()
+        };
+        let [metrics, page] = [&self.metrics, &self.page].map(|new| new.as_ref().map(again).transpose());
+        Ok([metrics?, page?])
+    }
+
     /// Opens the sockets whose addresses differ, and reads the token of the page.
     ///
     /// # Errors

@@ -3,11 +3,14 @@
 use super::{Daemon, blocking::BlockingThread};
 use crate::{failures::attach_failure, kernel_types::pretends_missing, start};
 use shunt_api::{Engine, EngineChoice};
-use shunt_bpf::{AttachedTc, LeavingPort, TcPrograms, XdpChange, XdpProgram, abi, attach::AttachMode};
+use shunt_bpf::{
+    AttachedTc, HandedPort, LeavingPort, TcPrograms, XdpChange, XdpProgram, abi, attach::AttachMode,
+};
 use shunt_core::{Action, Bridged, Cause, Event, PortSetting, SurveyCounts};
 use shunt_kernel::Linux;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
+    os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -21,6 +24,11 @@ pub(super) struct PendingPorts {
 }
 
 impl PendingPorts {
+    /// Whether no port is being changed.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.for_slots.is_empty()
+    }
+
     /// Whether a change of the port is being made.
     pub(super) fn is_changing(&self, ifindex: u32) -> bool {
         self.waiting.contains_key(&ifindex)
@@ -79,6 +87,9 @@ impl Daemon {
 
     fn attach(&mut self, setting: PortSetting) {
         let ifindex = setting.ifindex;
+        if let Some((port, links)) = self.inherited.take(ifindex) {
+            return self.adopt(setting, port, links);
+        }
         let epoch = self.plane.control().epoch();
         let programs = self.plane.add_port(ifindex, flags_until_xdp(setting), !pretends_missing("tcx"));
         if self.plane.control().epoch() != epoch {
@@ -101,6 +112,23 @@ impl Daemon {
                 Err(error) => daemon.attach_failed(ifindex, error),
             },
         );
+    }
+
+    /// Takes a port over from the daemon before this one, or attaches to it as to a new one if that fails.
+    fn adopt(&mut self, setting: PortSetting, port: HandedPort, links: Vec<OwnedFd>) {
+        let ifindex = setting.ifindex;
+        let has_program = port.xdp.map(|(program, _)| program) == xdp_program(setting);
+        let flags = if has_program { flags(setting) } else { flags_until_xdp(setting) };
+        match self.plane.adopt_port(port, links, flags) {
+            Ok(mode) => {
+                self.core.add_own_programs(self.plane.xdp_program_ids());
+                self.set_xdp(setting, Some(mode));
+            }
+            Err(error) => {
+                tracing::warn!("{}; attaching again", attach_failure(&self.name(ifindex), &error));
+                self.attach(setting);
+            }
+        }
     }
 
     fn attach_failed(&mut self, ifindex: u32, error: shunt_bpf::Error) {
@@ -284,6 +312,16 @@ pub(super) struct Clsacts(Arc<Mutex<BTreeSet<u32>>>);
 impl Clsacts {
     fn devices(&self) -> MutexGuard<'_, BTreeSet<u32>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All devices.
+    pub(super) fn list(&self) -> BTreeSet<u32> {
+        self.devices().clone()
+    }
+
+    /// Adds the devices of the daemon before this one.
+    pub(super) fn extend(&self, devices: BTreeSet<u32>) {
+        self.devices().extend(devices);
     }
 
     /// Takes all devices.

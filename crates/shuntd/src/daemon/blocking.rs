@@ -102,6 +102,12 @@ impl BlockingCalls {
         self.thread(lane).open.iter().any(|(open, _)| *open == name)
     }
 
+    /// Whether no call is being made, apart from measurements, which change nothing.
+    pub(super) fn are_idle(&self) -> bool {
+        let lanes = LANES.iter().filter(|(lane, _)| *lane != BlockingThread::Meter);
+        lanes.into_iter().all(|(lane, _)| self.thread(*lane).open.is_empty())
+    }
+
     /// When the oldest call of a lane that is not done was asked for.
     pub(super) fn waits_since(&self, lane: BlockingThread) -> Option<Instant> {
         self.thread(lane).open.front().map(|(_, since)| *since)

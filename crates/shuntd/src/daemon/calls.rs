@@ -70,6 +70,12 @@ impl Daemon {
                 self.sweeper.flush(&self.plane, self.config.idle, reply);
             }
             Call::Reload(request, reply) => self.reload_for(request, reply),
+            Call::Restart(reply) => {
+                let _ = reply.send(self.restart());
+            }
+            Call::RestartProgress(reply) => {
+                let _ = reply.send(self.hand_over.progress());
+            }
             // The event loop takes this call itself.
             Call::Stop(_) => {}
             Call::AddStatic(table, reply) => {

@@ -41,6 +41,11 @@ pub(super) struct KernelReads {
 }
 
 impl KernelReads {
+    /// Whether the state is known, and the kernel has finished all changes that it has announced.
+    pub(super) fn are_settled(&self) -> bool {
+        self.noted.is_none() && self.unfinished.is_empty() && !self.dump_is_late && !self.beat_stopped
+    }
+
     /// Keeps changes of state that a dump in progress may lack.
     pub(super) fn note(&mut self, changes: &[Event]) {
         let Some(noted) = &mut self.noted else { return };

@@ -244,6 +244,12 @@ impl Daemon {
         self.write_savings();
     }
 
+    /// Goes on to record after [`Self::end_recording`], because the next daemon has not taken over.
+    pub(super) fn resume_recording(&mut self) {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        self.recorder.history.note(Happening::Started { version, after_crash: false });
+    }
+
     /// What all ports have counted since the start, present and former ones.
     fn all_counters(&mut self) -> Counters {
         let ports: Vec<u32> = self.core.ports().map(|(link, _)| link.ifindex).collect();

@@ -82,6 +82,11 @@ impl Reloads {
         self.listeners = Some(changes);
     }
 
+    /// Whether a reload is in progress.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
     /// Lets the file be compared although it has not changed: something else has.
     pub(super) fn compare_again(&mut self) {
         self.difference.file = None;
@@ -107,8 +112,13 @@ impl Reloads {
 impl Daemon {
     /// Reloads for a client.
     pub(super) fn reload_for(&mut self, request: ReloadRequest, reply: Reply) {
-        if self.reloads.open.is_some() {
-            let why = "another reload is in progress; try again when it has ended";
+        let other = match (self.reloads.is_open(), self.hand_over.is_underway()) {
+            (true, _) => Some("another reload"),
+            (_, true) => Some("a restart"),
+            _ => None,
+        };
+        if let Some(other) = other {
+            let why = format!("{other} is in progress; try again when it has ended");
             // Fails if the client has gone away, which does not matter.
             let _ = reply.send(Err(failure(FailureCode::Busy, why)));
             return;
@@ -118,8 +128,10 @@ impl Daemon {
 
     /// Reloads after a signal; once more after the reload in progress, which may have read the file already.
     pub(super) fn reload_by_signal(&mut self) {
-        if self.reloads.open.is_some() {
+        if self.reloads.is_open() {
             self.reloads.again = true;
+        } else if self.hand_over.is_underway() {
+            tracing::warn!("{BY_SIGNAL}: the next daemon, which is taking over, has read the configuration");
         } else {
             self.start_reload(ReloadRequest::default(), BY_SIGNAL, None);
         }
@@ -249,6 +261,9 @@ impl Daemon {
         if other_queues {
             self.send_qos();
             self.warn_of_unused_queues();
+        }
+        if let Err(error) = self.hand_over.listeners.change(&listeners) {
+            tracing::warn!("a restart will not take over the new listeners: {error}");
         }
         // Fails if the thread has ended: then the daemon ends, too.
         let _ = self.reloads.listeners.as_ref().map(|changes| changes.send(listeners));

@@ -30,12 +30,16 @@ pub(super) fn hold_flags() -> [(u32, Traffic); 6] {
 impl Daemon {
     /// Writes everything, and begins with the first epoch.
     pub(super) fn write_settings(&self) {
-        self.write_rules();
-        let control = self.plane.control();
-        control.set_heartbeat_max(HEARTBEAT_MAX);
-        self.write_proof_interval();
-        control.set_epoch(1);
+        self.write_configuration();
+        self.plane.control().set_epoch(1);
         self.beat();
+    }
+
+    /// Writes the configuration. Flows stay as they are.
+    pub(super) fn write_configuration(&self) {
+        self.write_rules();
+        self.plane.control().set_heartbeat_max(HEARTBEAT_MAX);
+        self.write_proof_interval();
     }
 
     /// Writes what may be learned, and what is verified.

@@ -1,7 +1,7 @@
 //! The event loop's turns: what it waits for, one at a time.
 
 use super::{blocking::Done, external::News, ruleset_reader::RulesetRead};
-use crate::{control::Call, rtnl_barrier::Change};
+use crate::{control::Call, handover::News as HandOverNews, rtnl_barrier::Change};
 use shunt_core::Event;
 use std::{collections::BTreeSet, io};
 
@@ -24,6 +24,8 @@ pub(super) enum Turn {
     Sweep,
     StaticFlows,
     Ruleset(RulesetRead),
+    /// Something about the next daemon.
+    HandOver(HandOverNews),
     Call(Call),
     /// The control socket's thread has ended.
     NoCalls,
@@ -47,6 +49,7 @@ impl Turn {
             Self::Sweep => "sweep",
             Self::StaticFlows => "static-flows",
             Self::Ruleset(_) => "ruleset",
+            Self::HandOver(_) => "restart",
             Self::Call(_) | Self::NoCalls => "client",
         }
     }

@@ -70,10 +70,10 @@ impl Daemon {
     /// Starts to count for hosts, if the configuration asks for it.
     pub(super) fn start_usage(&mut self, kept: Option<KeptLedger>) -> Result<(), Failure> {
         let Some(KeptLedger { file, ledger }) = kept else { return Ok(()) };
-        let thread = UsageThread::start(&self.plane, ledger)?;
-        self.usage = Some(HostLedger { thread, file, due: Due::new(unix_time()) });
         let facts = self.usage_facts();
-        self.usage.iter().for_each(|usage| usage.thread.read(facts.clone()));
+        let thread = UsageThread::start(&self.plane, ledger, facts.received)?;
+        thread.read(facts);
+        self.usage = Some(HostLedger { thread, file, due: Due::new(unix_time()) });
         Ok(())
     }
 

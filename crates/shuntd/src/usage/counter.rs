@@ -83,6 +83,7 @@ impl Counter {
         finals: Ring<abi::Final>,
         conntrack: Option<ConntrackEnds>,
         ledger: Arc<Mutex<Ledger>>,
+        ports_received: Counted,
     ) -> Self {
         let left = ledger.lock().unwrap_or_else(PoisonError::into_inner).left.take();
         let left = left.filter(|left| boot_id().is_some_and(|boot| boot == left.boot));
@@ -100,10 +101,22 @@ impl Counter {
             ended: None,
             is_first: true,
             tally: Tally::default(),
-            ports_received: Counted::default(),
+            ports_received,
             recorded_at: Instant::now(),
             ends: Ends::default(),
             ledger,
+        }
+    }
+
+    /// Follows the flows that are in the table. What they have counted until now is in the ledger: they were handed over.
+    pub(super) fn begin(&mut self) {
+        let (flows, hasher) = (&mut self.flows, &self.hasher);
+        let done = self.table.for_each_counted(|key, entry| {
+            let count = Counted { packets: entry.pkts(), bytes: entry.bytes() };
+            flows.follow(flow_key(hasher, &key, &entry), count);
+        });
+        if let Err(error) = done {
+            tracing::debug!("cannot read the flow table: {error}");
         }
     }
 

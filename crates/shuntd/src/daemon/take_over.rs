@@ -1,0 +1,306 @@
+//! Takes over from the running daemon, which has started this process.
+
+use super::{
+    Daemon, Ended, Reloads, Signals,
+    hand_over::monotonic_ns,
+    ruleset_reader::{RulesetRead, RulesetReader},
+};
+use crate::{
+    control::Listeners,
+    failures::{failure, internal, load_failure},
+    handover::{Channel, FromNext, HandedState, Offer, ToNext, fault_point},
+    iptables_poll,
+    kernel_types::pretends_missing,
+    priority::Priority,
+    start::{self, Kept, Machine, Parts},
+};
+use shunt_api::{Config, Failure, FailureCode, Instance, RestartKind};
+use shunt_bpf::{DataPlane, HandedMaps, HandedPort, abi, layout};
+use shunt_core::{Action, Cause, Core, Event};
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
+use tokio::sync::mpsc;
+
+/// How long the running daemon may take for an answer.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How long it may take to write what is kept across restarts.
+const FILES: Duration = Duration::from_secs(60);
+/// How long it may take to find a moment without changes in progress.
+const CALM: Duration = Duration::from_secs(20);
+
+/// What the running daemon's answer is.
+pub(crate) enum Prepared {
+    /// This daemon must begin without flows, when the running one has ended; and why.
+    Clean(String, Box<Reloads>),
+    /// This daemon owns the data plane.
+    Over(Box<Owner>),
+}
+
+/// A daemon that owns the data plane of the one before, and has not begun to work.
+pub(crate) struct Owner {
+    daemon: Daemon,
+    listeners: Listeners,
+    findings: Findings,
+    since_ns: u64,
+}
+
+/// What this daemon has read before it owns the data plane, and does not tell the policy before.
+struct Findings {
+    ruleset: RulesetRead,
+    legacy: Option<Event>,
+    /// Changes of legacy iptables from then on.
+    iptables: mpsc::Receiver<Event>,
+    counts_drops: bool,
+}
+
+/// The parts of this daemon, on the maps of the running one.
+struct Loaded {
+    machine: Machine,
+    plane: DataPlane,
+    core: Core,
+    actions: Vec<Action>,
+    findings: Findings,
+}
+
+/// The ports that were handed over, and are not ports of this daemon yet.
+#[derive(Debug, Default)]
+pub(super) struct Inherited(BTreeMap<u32, (HandedPort, Vec<OwnedFd>)>);
+
+impl Inherited {
+    /// Assigns descriptors to the ports. `None` if the descriptors are not those of the ports, or ports share a slot.
+    fn new(ports: impl Iterator<Item = HandedPort>, links: Vec<OwnedFd>) -> Option<Self> {
+        let mut links = links.into_iter();
+        let mut inherited = BTreeMap::new();
+        for port in ports {
+            let own: Vec<OwnedFd> = links.by_ref().take(port.links()).collect();
+            let is_sound = own.len() == port.links()
+                && u32::from(port.slot) < abi::PORTS_MAX
+                && inherited.values().all(|(other, _): &(HandedPort, _)| other.slot != port.slot);
+            if !is_sound || inherited.insert(port.ifindex, (port, own)).is_some() {
+                return None;
+            }
+        }
+        links.next().is_none().then_some(Self(inherited))
+    }
+
+    pub(super) fn take(&mut self, ifindex: u32) -> Option<(HandedPort, Vec<OwnedFd>)> {
+        self.0.remove(&ifindex)
+    }
+}
+
+/// Loads the programs on the running daemon's maps, and takes over everything. Until the running daemon gives up the
+/// ownership, nothing that is shared is written.
+///
+/// # Errors
+/// If this daemon cannot run, or the running one ends or fails. That one goes on if it can.
+pub(crate) async fn prepare(
+    instance: &Instance,
+    config: &Config,
+    reloads: Reloads,
+    channel: &Channel,
+) -> Result<Prepared, Failure> {
+    let machine = Machine::read(config)?;
+    start::refuse(machine.obstacles(config))?;
+    let layout = layout() ^ u64::from(pretends_missing("same-layout"));
+    tell(channel, &FromNext::hello(config, layout).map_err(internal)?)?;
+    fault_point("next-hello");
+    let (offer, maps) = match ask(channel, ANSWER).await? {
+        (ToNext::Clean { why }, _) => return Ok(Prepared::Clean(why, Box::new(reloads))),
+        (ToNext::Offer(offer), maps) => (*offer, maps),
+        _ => return Err(unexpected()),
+    };
+    let Loaded { machine, plane, core, actions, findings } =
+        load(instance, config, machine, offer, maps).await?;
+    tell(channel, &FromNext::Ready)?;
+    fault_point("next-ready");
+    let (ToNext::Settled, _) = ask(channel, FILES).await? else { return Err(unexpected()) };
+    let mut kept = Kept::read(instance, config);
+    tell(channel, &FromNext::Loaded)?;
+    fault_point("next-loaded");
+    let (ToNext::State(state), handles) = ask(channel, CALM).await? else { return Err(unexpected()) };
+    fault_point("next-state");
+    let HandedState { generation, since_ns, metrics, page, ports, clsacts, off } = *state;
+    let broken = || internal("the running daemon has handed over too few descriptors");
+    let (listeners, links) = Listeners::adopt(config, handles, metrics, page)?.ok_or_else(broken)?;
+    let inherited = Inherited::new(ports.iter().map(HandedPort::from), links).ok_or_else(broken)?;
+    // Those of the file may be older, if it cannot be written.
+    kept.off_rules.replace(off);
+    let Machine { subscription, kernel, .. } = machine;
+    let parts = Parts { kernel, subscription, plane, core, actions, kept };
+    let priority = Priority::raise();
+    let mut daemon = Daemon::new(instance.clone(), config.clone(), parts, priority, reloads);
+    daemon.inherited = inherited;
+    daemon.clsacts.extend(clsacts);
+    daemon.hand_over.generation = generation;
+    tell(channel, &FromNext::Commit)?;
+    fault_point("next-commit");
+    let (ToNext::Go, _) = ask(channel, ANSWER).await? else { return Err(unexpected()) };
+    fault_point("next-go");
+    // Before anything else: the last heartbeat is some milliseconds old.
+    daemon.beat();
+    Ok(Prepared::Over(Box::new(Owner { daemon, listeners, findings, since_ns })))
+}
+
+fn tell(channel: &Channel, message: &FromNext) -> Result<(), Failure> {
+    let gone = |error| internal(format!("cannot reach the running daemon: {error}"));
+    channel.send(message, &[]).map_err(gone)
+}
+
+async fn ask(channel: &Channel, within: Duration) -> Result<(ToNext, Vec<OwnedFd>), Failure> {
+    let failed = |error| internal(format!("the running daemon does not hand over: {error}"));
+    channel.expect(within).await.map_err(failed)
+}
+
+fn unexpected() -> Failure {
+    internal("the running daemon sent an unexpected message")
+}
+
+/// Loads the programs on the maps, and finds out what the policy must know. All changes are heard of since `machine`
+/// was read.
+async fn load(
+    instance: &Instance,
+    config: &Config,
+    mut machine: Machine,
+    offer: Offer,
+    maps: Vec<OwnedFd>,
+) -> Result<Loaded, Failure> {
+    let Offer { maps: names, max_flows, seed, programs, findings } = offer;
+    if names.len() != maps.len() {
+        return Err(internal("the running daemon has handed over too few maps"));
+    }
+    let maps = HandedMaps::open(names.into_iter().zip(maps).collect(), max_flows, seed);
+    let maps = maps.map_err(|error| load_failure(&error, Some(max_flows)))?;
+    let mut plane = start::load_on(maps, &machine, config)?;
+    plane.set_filter_owner(start::filter_handle(instance), instance.as_str()).map_err(internal)?;
+    if config.learn {
+        start::attach_change_hooks(&mut plane, &machine.subscription);
+    }
+    let mut core = start::core(config, plane.xdp_program_ids().into_iter().chain(programs));
+    core.begin_with(findings);
+    let mut ruleset = RulesetReader::default();
+    ruleset.start(Duration::ZERO, plane.control().rule_changes());
+    let ruleset = ruleset.result().await;
+    let mut iptables = iptables_poll::start();
+    let legacy = iptables.recv().await;
+    let mut events = vec![
+        Event::Dump(std::mem::take(&mut machine.state)),
+        Event::BridgeCalls(machine.kernel.bridge_calls()),
+    ];
+    events.extend(machine.kernel.captured().ok().map(Event::Captures));
+    let actions = first_actions(&mut core, events);
+    if core.ports().next().is_none() {
+        return Err(failure(
+            FailureCode::PortMissing,
+            "no port found: no device that can be a port forwards",
+        ));
+    }
+    let counts_drops = start::counts_tx_drops(&machine.types, config);
+    let findings = Findings { ruleset, legacy, iptables, counts_drops };
+    Ok(Loaded { machine, plane, core, actions, findings })
+}
+
+/// What the policy wants first, apart from what has been read already.
+fn first_actions(core: &mut Core, events: Vec<Event>) -> Vec<Action> {
+    let actions = core.handle_all(Instant::now(), events).into_iter();
+    actions.filter(|action| !matches!(action, Action::ReadRuleset { .. } | Action::MoveEpoch(_))).collect()
+}
+
+impl Owner {
+    /// Puts the programs in place, and serves until a signal or a client stops the daemon.
+    ///
+    /// # Errors
+    /// If a port can neither be taken over nor attached to.
+    pub(crate) async fn run(self, channel: Channel, hangup: Signals) -> Result<Ended, Failure> {
+        let Self { mut daemon, listeners, findings, since_ns } = self;
+        let begun = match daemon.begin_as_owner(findings) {
+            Ok(iptables) => listeners.claim().map(|()| iptables).map_err(internal),
+            Err(failure) => Err(failure),
+        };
+        let iptables = match begun {
+            Ok(iptables) => iptables,
+            Err(failure) => {
+                daemon.undo_attachments();
+                return Err(failure);
+            }
+        };
+        let gap_ms = monotonic_ns().saturating_sub(since_ns) / 1_000_000;
+        daemon.hand_over.start = Some(RestartKind::TakenOver { gap_ms });
+        let generation = daemon.hand_over.generation;
+        tracing::info!("restart: taken over in {gap_ms} ms, hand-over {generation} of this data plane");
+        fault_point("next-done");
+        // The running daemon may have been killed meanwhile.
+        if let Err(error) = channel.send(&FromNext::Done, &[]) {
+            tracing::warn!("the daemon before this one has ended already: {error}");
+        }
+        drop(channel);
+        daemon.run_attached(listeners, iptables, hangup).await
+    }
+}
+
+impl Daemon {
+    /// Does what a start does, on a data plane that is in use. Returns the changes of legacy iptables.
+    fn begin_as_owner(&mut self, findings: Findings) -> Result<mpsc::Receiver<Event>, Failure> {
+        let Findings { ruleset, legacy, iptables, counts_drops } = findings;
+        self.write_configuration();
+        self.plane.control().set_tracing(false);
+        self.plane.control().set_survey(false);
+        self.plane.set_off(&self.off_rules.matches()).map_err(internal)?;
+        self.counted_epoch = self.plane.control().epoch();
+        self.plane.expect_former_ports();
+        // New ports must not get the slots of those that come later.
+        self.inherited.0.values().for_each(|(port, _)| self.plane.keep_slot(port.slot));
+        self.perform_first_actions()?;
+        for (ifindex, (port, links)) in std::mem::take(&mut self.inherited.0) {
+            tracing::info!("{}: no longer a port: detaching", self.name(ifindex));
+            self.plane.forget_port(port, links).map_err(internal)?;
+        }
+        self.plane.release_slots();
+        self.on_ruleset(ruleset);
+        if let Some(read) = legacy {
+            self.handle(read);
+        }
+        if has_legacy_iptables() {
+            // Its last changes may have been seen by neither daemon.
+            self.perform(Action::MoveEpoch(Cause::Ruleset));
+        }
+        if counts_drops {
+            start::count_tx_drops(&mut self.plane);
+        }
+        let kept_ledger = self.kept_ledger.take();
+        self.start_usage(kept_ledger)?;
+        Ok(iptables)
+    }
+}
+
+/// Whether tables of legacy iptables exist. The kernel reports no changes of them.
+fn has_legacy_iptables() -> bool {
+    let exists = |path| fs::read_to_string(path).is_ok_and(|names| !names.trim().is_empty());
+    exists("/proc/net/ip_tables_names") || exists("/proc/net/ip6_tables_names")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shunt_bpf::attach::AttachMode;
+    use std::fs::File;
+
+    #[test]
+    fn descriptors_and_slots_must_be_those_of_the_ports() {
+        let port =
+            |ifindex, slot| HandedPort { ifindex, slot, mode: AttachMode::Tcx, egress: true, xdp: None };
+        let inherited = |ports: &[HandedPort], links: usize| {
+            let links = (0..links).map(|_| File::open("/dev/null").unwrap().into()).collect();
+            Inherited::new(ports.iter().copied(), links).is_some()
+        };
+        assert!(inherited(&[port(2, 0), port(3, 1)], 4));
+        assert!(!inherited(&[port(2, 0), port(3, 1)], 3), "too few");
+        assert!(!inherited(&[port(2, 0), port(3, 1)], 5), "too many");
+        assert!(!inherited(&[port(2, 0), port(3, 0)], 4), "one slot for two ports");
+        assert!(!inherited(&[port(2, 0), port(2, 1)], 4), "one port twice");
+        assert!(!inherited(&[port(2, 64)], 2), "no such slot");
+    }
+}
