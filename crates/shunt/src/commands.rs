@@ -45,6 +45,7 @@ mod reg;
 mod reload;
 #[cfg(feature = "full")]
 mod report;
+mod restart;
 mod status;
 #[cfg(feature = "full")]
 mod top;
@@ -133,6 +134,7 @@ commands! {
     Up(up::UpArgs),
     Down(down::DownArgs),
     Reload(reload::ReloadArgs),
+    Restart(restart::RestartArgs),
     Status(status::StatusArgs),
     Flows(flows::FlowsArgs),
     Export(export::ExportArgs),
