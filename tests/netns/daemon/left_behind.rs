@@ -6,7 +6,7 @@ use std::fs;
 
 /// The settings of a namespace that Shunt could leave changed.
 #[derive(Debug, PartialEq, Eq)]
-struct Settings {
+pub(crate) struct Settings {
     qdiscs: String,
     links: String,
     sysctls: String,
@@ -15,7 +15,7 @@ struct Settings {
 
 impl Settings {
     #[track_caller]
-    fn read(netns: &NetNs) -> Self {
+    pub(crate) fn read(netns: &NetNs) -> Self {
         // Leave out counters, which are no settings.
         let sysctls = "sysctl -a -r '^net' 2>/dev/null | grep -vE '_count |nf_conntrack_buckets|nf_log'";
         Self {

@@ -14,6 +14,7 @@ mod excluded;
 mod external;
 mod faults;
 mod filters;
+mod hand_over;
 mod history_command;
 mod instances;
 mod left_behind;

@@ -15,7 +15,7 @@ const ENOUGH: u64 = 50;
 const RING: usize = 256;
 
 /// Sends numbered packets until `stop` is set; returns their number.
-fn stream(tap: &Tap, packet: &Packet, stop: &Stop) -> u32 {
+pub(crate) fn stream(tap: &Tap, packet: &Packet, stop: &Stop) -> u32 {
     let mut sent = 0_u32;
     while !stop.is_set() {
         tap.send(&packet.clone().payload(payload(sent)).with_id(sent as u16));
@@ -30,7 +30,7 @@ fn payload(number: u32) -> Vec<u8> {
 }
 
 /// Receives packets until none has come for a second after the end of the stream; returns how often each number came.
-fn arrivals(tap: &Tap, stop: &Stop) -> BTreeMap<u32, u32> {
+pub(crate) fn arrivals(tap: &Tap, stop: &Stop) -> BTreeMap<u32, u32> {
     let mut seen = BTreeMap::new();
     loop {
         let ended = stop.is_set();
