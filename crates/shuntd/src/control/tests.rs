@@ -83,6 +83,8 @@ async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
                 let busy = || Failure::new(FailureCode::Busy, "another reload is in progress");
                 reply.send((!request.partial).then_some(answer).ok_or_else(busy)).is_err()
             }
+            Call::Restart(reply) => reply.send(Ok(Restart::default())).is_err(),
+            Call::RestartProgress(reply) => reply.send(Restart::default()).is_err(),
             Call::Stop(reply) => reply.send(()).is_err(),
             Call::AddStatic(table, reply) => {
                 let full = || Failure::new(FailureCode::TableFull, "the table is full");
