@@ -69,9 +69,7 @@ impl Rig {
 
     #[track_caller]
     fn restart(&self) -> (u32, RestartKind) {
-        let value: serde_json::Value = serde_json::from_str(&self.shunt.done("restart --json")).unwrap();
-        let pid = value["pid"].as_u64().unwrap() as u32;
-        (pid, serde_json::from_value(value).unwrap())
+        restart(&self.shunt)
     }
 
     fn log(&self) -> String {
@@ -88,6 +86,14 @@ impl Rig {
         assert_eq!(held.not_freed(), None, "{}", self.log());
         assert_eq!(Settings::read(self.lab.router()), self.before);
     }
+}
+
+/// Restarts the daemon; returns its process ID, and what became of the flows.
+#[track_caller]
+fn restart(shunt: &Shunt) -> (u32, RestartKind) {
+    let value: serde_json::Value = serde_json::from_str(&shunt.done("restart --json")).unwrap();
+    let pid = value["pid"].as_u64().unwrap() as u32;
+    (pid, serde_json::from_value(value).unwrap())
 }
 
 /// Restarts the daemon again and again during a stream.
@@ -215,8 +221,9 @@ fn two_restarts_at_a_time_are_one() {
     }
     let rig = Rig::new(&[]);
     rig.up(Engine::Tc);
+    let shunt = &rig.shunt;
     let (one, other) = thread::scope(|scope| {
-        let other = scope.spawn(|| rig.restart());
+        let other = scope.spawn(|| restart(shunt));
         (rig.restart(), other.join().unwrap())
     });
     // The second request came while the first was in progress, or after it: then there is a third daemon.
@@ -350,6 +357,7 @@ fn the_daemon_that_has_taken_over_meets_changes() {
     // A rule that refuses the flow is met at once by the daemon that has taken over.
     rig.lab.router().run("nft insert rule inet filter forward udp dport 5000 drop");
     rig.stage.settle("a rule that drops", &rig.packet, shunt_testkit::stage::nothing_leaves);
-    rig.lab.router().run("nft flush chain inet filter forward; nft add rule inet filter forward ct state new,established accept");
+    let accept = "nft add rule inet filter forward ct state new,established accept";
+    rig.lab.router().run(&format!("nft flush chain inet filter forward; {accept}"));
     rig.works_and_ends();
 }
