@@ -224,9 +224,9 @@ impl DataPlane {
         self.detached(slot)
     }
 
-    /// Makes a device no port any more. Moves the epoch unless only tc has used the port: then packets of flows that lead
-    /// there go to Linux, and others go on. Its programs are still to be detached, and let all packets pass until then;
-    /// the outcome belongs to [`DataPlane::detached`]. `None` if the device is not a port.
+    /// Makes a device no port any more. Moves the epoch unless only tc has used the port: then packets of flows that
+    /// lead there go to Linux, and others go on. Its programs are still to be detached, and let all packets pass until
+    /// then; the outcome belongs to [`DataPlane::detached`]. `None` if the device is not a port.
     ///
     /// # Errors
     /// If a map cannot be written.

@@ -19,6 +19,7 @@ mod iptables_poll;
 mod kept_file;
 mod kernel_probes;
 mod kernel_types;
+mod loaded;
 mod log_writer;
 mod off_rules;
 mod place_index;

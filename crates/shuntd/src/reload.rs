@@ -5,12 +5,10 @@ use crate::{
     config_file::{ConfigSource, FileState},
     control::{self, NewListeners},
     failures::{failure, internal},
+    loaded::Loaded,
     start,
 };
-use shunt_api::{
-    ChangeEffect, ChecksumChoice, Config, EngineChoice, Failure, FailureCode, Instance, KeyChange, Reload,
-    ReloadRequest,
-};
+use shunt_api::{ChangeEffect, Config, Failure, FailureCode, Instance, KeyChange, Reload, ReloadRequest};
 use shunt_core::{Core, Event};
 use shunt_kernel::Linux;
 use std::{
@@ -18,40 +16,6 @@ use std::{
     sync::Arc,
     time::Instant,
 };
-
-/// The programs that were loaded at the start.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Loaded {
-    pub(crate) xdp: bool,
-    /// The XDP programs verify checksums.
-    pub(crate) verifies_xdp: bool,
-    pub(crate) external: bool,
-}
-
-impl Loaded {
-    /// Those that a configuration asks for.
-    pub(crate) fn by(config: &Config) -> Self {
-        let xdp = !matches!(config.engine, EngineChoice::Tc | EngineChoice::External);
-        Self {
-            xdp,
-            verifies_xdp: xdp && config.verify_checksums == ChecksumChoice::Always,
-            external: config.uses_external(),
-        }
-    }
-
-    /// Why a change needs a restart; `None` if it needs none.
-    fn obstacle(self, key: &str, new: &Config) -> Option<String> {
-        let wanted = Self::by(new);
-        let answer = Config::answers().iter().find(|answer| answer.key == key)?;
-        let lacks = match key {
-            "engine" | "external_ports" => wanted.xdp && !self.xdp || wanted.external && !self.external,
-            "verify_checksums" => wanted.verifies_xdp && self.xdp && !self.verifies_xdp,
-            _ => answer.effect == ChangeEffect::Restart,
-        };
-        let why = if answer.effect == ChangeEffect::Restart { Some(answer.how) } else { answer.restart_when };
-        why.filter(|_| lacks).map(str::to_owned)
-    }
-}
 
 /// What the daemon is, at the time of a reload.
 #[derive(Debug, Clone)]

@@ -6,8 +6,8 @@ use crate::{
     history::{Clock, FILE_BYTES_MAX, History},
     kept_file::KeptFile,
     kernel_types::{self, pretends_missing},
+    loaded::Loaded,
     off_rules::{OffRules, unix_time},
-    reload::Loaded,
     savings::{self, SavingsBook},
     usage::KeptLedger,
 };
@@ -299,8 +299,8 @@ fn seed() -> u64 {
 }
 
 /// Faults of the ports: configured ones that do not exist or cannot be ports, none at all, too many, or ports that are
-/// in use, except by `is_own`, the present ports of this daemon. Filters left by a killed daemon of this instance are no
-/// obstacle, since a start removes them.
+/// in use, except by `is_own`, the present ports of this daemon. Filters left by a killed daemon of this instance are
+/// no obstacle, since a start removes them.
 ///
 /// # Errors
 /// If the filters of a port cannot be read.

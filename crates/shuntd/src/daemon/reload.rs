@@ -5,9 +5,10 @@ use crate::{
     config_file::ConfigSource,
     control::NewListeners,
     failures::failure,
+    loaded::Loaded,
     log_writer::LogFilter,
     off_rules::unix_time,
-    reload::{Apply, Difference, Loaded, Prepared, Running, names, needs_restart},
+    reload::{Apply, Difference, Prepared, Running, names, needs_restart},
     start,
 };
 use shunt_api::{
@@ -182,7 +183,8 @@ impl Daemon {
         }
     }
 
-    /// Answers once the ports are as the new configuration wants them. To be called at each tick, and after each change.
+    /// Answers once the ports are as the new configuration wants them. To be called at each tick, and after each
+    /// change.
     pub(super) fn settle_reload(&mut self) {
         let is_settled = self.pending_ports.are_settled() && self.external.is_settled();
         let Some(open) = &mut self.reloads.open else { return };

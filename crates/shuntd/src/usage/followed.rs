@@ -55,7 +55,8 @@ impl Followed {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// Forgets the counters that neither this reading nor the one before has seen. What they have counted since is lost.
+    /// Forgets the counters that neither this reading nor the one before has seen. What they have counted since is
+    /// lost.
     /// A single reading can miss a counter that is there: a table that is read while it changes moves entries.
     pub(super) fn finish(&mut self) {
         let round = self.round;

@@ -5,8 +5,8 @@ use super::ledger::HostId;
 /// The most hosts that wait for a place.
 const MOST: usize = 512;
 
-/// Hosts that wait. If there are too many, the one that has used least gives its entry to the next, which begins with the
-/// sum of that one as its doubt: so whoever uses more than a 512th of what all newcomers use is always in the list,
+/// Hosts that wait. If there are too many, the one that has used least gives its entry to the next, which begins with
+/// the sum of that one as its doubt: so whoever uses more than a 512th of what all newcomers use is always in the list,
 /// however many hosts somebody invents.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Newcomers(Vec<Newcomer>);

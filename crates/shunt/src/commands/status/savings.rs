@@ -1,4 +1,4 @@
-//! The lines about what the fast path saves: in `shunt`, `shunt status` and `shunt top`.
+//! The lines about what the fast path saves: in `shunt`, `shunt status` and `shunt top --once`.
 
 use super::costs::cores_of;
 use crate::render::units;
@@ -22,14 +22,6 @@ fn now(savings: &Savings) -> String {
         (Some(cores), _) => format!("about {} now ({})", cores_of(cores.value), doubt(cores)),
         (None, Some(why)) => format!("cannot tell for now: {why}"),
         (None, None) => "cannot tell for now".to_owned(),
-    }
-}
-
-/// What is saved now, in a few words.
-pub(crate) fn brief(savings: &Savings) -> String {
-    match &savings.now_cores {
-        Some(cores) => format!("saves {} ({})", cores_of(cores.value), doubt(cores)),
-        None => "saves: cannot tell (see shunt status)".to_owned(),
     }
 }
 

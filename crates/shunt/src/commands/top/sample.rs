@@ -4,7 +4,7 @@ use crate::{
     client::control::Client,
     commands::{
         listed::{Listed, listed},
-        top::view::{PortRate, Rates, SlowReason},
+        top::view::{MOST, PortRate, Rates, SlowReason},
     },
 };
 use shunt_api::{
@@ -27,8 +27,6 @@ pub(super) struct Sample {
 
 /// How long the daemon measures rates: it lists only the connections with the highest ones.
 const RATE_TIME: Duration = Duration::from_millis(200);
-/// The most fast connections that are read; more than anybody reads on a screen.
-pub(super) const MOST: usize = 2000;
 
 /// The identity of a flow: protocol, tuple, port and VLAN tags of arriving packets.
 type FlowKey<'s> = (Proto, Tuple, &'s str, &'s [u16]);

@@ -9,7 +9,7 @@ use crate::{
     commands::{
         hosts::totals::HostTotal,
         listed::{Listed, UNCOUNTED},
-        status::{costs, savings},
+        status::costs,
         top::sample::MOST,
     },
     render::{Format, Text, columns::align, units},
@@ -21,6 +21,9 @@ use shunt_api::{Engine, FlowCounts, OwnCosts, Savings, SlowCause};
 pub(crate) use state::{Detail, View};
 use std::collections::BTreeMap;
 pub(crate) use table::{Item, Table};
+
+/// The most fast connections that are read; more than anybody reads on a screen.
+pub(crate) const MOST: usize = 2000;
 
 /// The state of an instance, with rates between two samples.
 #[derive(Debug, Clone, PartialEq, Serialize)]

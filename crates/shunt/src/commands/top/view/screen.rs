@@ -7,7 +7,7 @@ use super::{
     state::{Detail, View},
     table::Table,
 };
-use crate::{commands::status::savings, render::units};
+use crate::render::units;
 use ratatui_core::{
     layout::{Alignment, Constraint, Layout, Rect},
     style::{Color, Modifier, Style, Stylize},
@@ -19,7 +19,6 @@ use ratatui_widgets::{
     paragraph::{Paragraph, Wrap},
     sparkline::Sparkline,
 };
-use shunt_api::ProgramCost;
 
 /// What the terminal can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +30,6 @@ pub(crate) struct Look {
 
 /// Rows from which the chart of the fast share is taller than one row.
 const TALL: u16 = 30;
-/// Rows from which there is a line of what the fast path saves and costs.
-const WITH_COSTS: u16 = 20;
 /// Columns below which names are short.
 const NARROW: u16 = 60;
 
@@ -55,11 +52,9 @@ const ASCII_BARS: bar::Set = bar::Set {
 pub(crate) fn draw(frame: &mut Frame<'_>, top: Option<&Top>, view: &View, look: Look) -> usize {
     let area = frame.area();
     let chart_height = if area.height >= TALL { 4 } else { 1 };
-    let costs_height = u16::from(area.height >= WITH_COSTS);
-    let [head, totals, costs, chart, tabs, body, foot] = Layout::vertical([
+    let [head, totals, chart, tabs, body, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
-        Constraint::Length(costs_height),
         Constraint::Length(chart_height),
         Constraint::Length(1),
         Constraint::Fill(1),
@@ -69,7 +64,6 @@ pub(crate) fn draw(frame: &mut Frame<'_>, top: Option<&Top>, view: &View, look: 
     frame.render_widget(head_line(top, view, look, area.width), head);
     if let Some(top) = top {
         frame.render_widget(totals_line(top, look), totals);
-        frame.render_widget(costs_line(top), costs);
         draw_chart(frame, top, look, chart);
     }
     frame.render_widget(tabs_line(view, area.width), tabs);
@@ -125,15 +119,6 @@ fn totals_line(top: &Top, look: Look) -> Paragraph<'static> {
         format!("  dropped {}", packets(rates.dropped_pps)).into(),
         format!("  flows {} of {}", flows.active + flows.static_, flows.max).into(),
     ]))
-}
-
-/// What the fast path saves, and what each of its programs takes for a run.
-fn costs_line(top: &Top) -> Paragraph<'static> {
-    let saved = top.savings.as_ref().map(savings::brief);
-    let programs = top.costs.iter().flat_map(|costs| &costs.programs);
-    let programs = programs.map(|ProgramCost { name, run_ns, .. }| format!("{name} {run_ns:.0} ns"));
-    let parts: Vec<String> = saved.into_iter().chain(programs).collect();
-    Paragraph::new(Line::from(parts.join("  ")))
 }
 
 /// The fast share of each interval, the oldest at the left, on a scale from 0 to 100 %.
