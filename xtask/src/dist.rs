@@ -51,7 +51,7 @@ const FILES: [(&str, &str); 8] = [
 
 /// What docs/ has for people who use Shunt, by the path below it. Messages, help texts and manual pages name these
 /// files.
-const TEXTS: [&str; 6] =
+const TEXTS: [&str; 7] =
     ["README.md", "reasons.md", "reload.md", "limitations.md", "limitations-lab.md", "limits", "guide"];
 
 /// Builds the programs and packs the tarball.

@@ -86,8 +86,8 @@ pub use qos::{
     check_qos,
 };
 pub use reload::{ChangeEffect, ConfigStatus, KeyChange, LastReload, Reload, ReloadRequest};
-pub use savings::{Bounds, CannotTell, PathCosts, Savings};
 pub use restart::{FailedRestart, Restart, RestartKind};
+pub use savings::{Bounds, CannotTell, PathCosts, Savings};
 pub use selection::{Network, Selection};
 pub use slow::{SlowConnection, SlowCount, SlowDirection, SlowTable};
 pub use statics::{Hop, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable};

@@ -2,10 +2,10 @@
 //! The next daemon loads programs of its own on the same maps, and puts them in the place of the attached ones.
 
 use crate::{
-    former_ports::FormerPorts,
     DataPlane, Error,
     abi::{self, REASONS},
     attach::{AttachMode, Attachment, Hook},
+    former_ports::FormerPorts,
     maps::{Maps, SETS},
     object::{TC_FORWARD, TC_WATCH, XDP_FORWARD, program},
     pending::{AttachedPort, AttachedTc, AttachedXdp, FreeSlot, XdpChange, XdpProgram},

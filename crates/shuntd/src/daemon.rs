@@ -214,7 +214,11 @@ impl Daemon {
 
     /// Attaches to the ports, then serves until a signal or a client stops the daemon, or another one takes over.
     /// Everything is detached on return, unless the next daemon has it.
-    pub(crate) async fn run(mut self, listeners: control::Listeners, hangup: Signals) -> Result<Ended, Failure> {
+    pub(crate) async fn run(
+        mut self,
+        listeners: control::Listeners,
+        hangup: Signals,
+    ) -> Result<Ended, Failure> {
         self.write_settings();
         if !self.off_rules.is_empty() {
             self.plane.set_off(&self.off_rules.matches()).map_err(internal)?;

@@ -42,7 +42,6 @@ mod trace_stream;
 mod usage;
 
 use clap::Parser;
-use clap::Parser;
 use config_file::ConfigSource;
 use daemon::{Daemon, Ended, Prepared, Reloads};
 use handover::{Channel, FromNext};

@@ -78,7 +78,7 @@ fn without_measurements_no_packet_is_slow_for_them_and_the_answer_is_off() {
     let lab = silent_router(rulesets::OPEN);
     let shuntd = daemon_with(&lab, Engine::Tc, "savings = false\n");
     let status = send_until(&lab, &shuntd, |status| status.packets.fast > 1000);
-    assert_eq!(status.savings.unwrap().now_unknown, Some(CannotTell::Off));
+    assert_eq!(status.savings.as_ref().unwrap().now_unknown, Some(CannotTell::Off));
     assert_eq!(punts(&status, "cost-sample"), 0);
     shuntd.stop();
 }

@@ -70,6 +70,7 @@ answers! {
     page_token_file: InPlace, "Flows go on. The token is read at every reload, also from the same file";
     page_reports: InPlace, "Flows go on";
     hosts: InPlace, "Flows go on";
+    savings: Restart, "Programs that measure are loaded at the start";
     usage: Restart, "What passes while the ledger is off must not be counted later as if it had just passed";
     log: InPlace, "Flows go on";
     qos: InPlace, "Flows go on, and what is queued stays queued. Queues that `shunt qos` has changed get the values of \

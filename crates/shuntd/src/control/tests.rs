@@ -1,6 +1,8 @@
 mod page;
 
-use super::{admission::PageAccess, page as page_files, socket::bind_at, *};
+use super::{
+    admission::PageAccess, page as page_files, socket::bind_at, stored_reports::ReportsDirectory, *,
+};
 use serde_json::{Value, json};
 use shunt_api::FailureCode;
 use shunt_bpf::abi::Counters;
@@ -476,7 +478,7 @@ fn every_path_that_is_served_is_described() {
     // The files of the page, and the paths of axum's fallback handlers.
     const OTHERS: [&str; 3] = [page_files::DOCUMENT, page_files::FILES, "/{*__private__axum_fallback}"];
     // The router has no list of its paths except in its Debug output.
-    let shown = format!("{:?}", routes::router(calls, PathBuf::new()));
+    let shown = format!("{:?}", routes::router(calls, ReportsDirectory::default()));
     let answered: BTreeSet<&str> =
         shown.split('"').filter(|word| word.starts_with('/') && !OTHERS.contains(word)).collect();
     let document = openapi_document();

@@ -9,8 +9,7 @@ use crate::{
     commands::{
         hosts::totals::HostTotal,
         listed::{Listed, UNCOUNTED},
-        status::costs,
-        top::sample::MOST,
+        status::{costs, savings},
     },
     render::{Format, Text, columns::align, units},
 };
