@@ -77,6 +77,7 @@ if ((cross)); then
 	# xtask/src/dist.rs.
 	needs+=(
 		command:ld.lld=lld
+		command:ar=binutils
 		command:readelf=binutils
 		command:busybox=busybox-static
 		command:xz=xz-utils
