@@ -6,10 +6,7 @@ use nix::{
     errno::Errno,
     fcntl::{Flock, FlockArg},
     sys::{
-        socket::{
-            AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind as bind_socket, connect, listen,
-            socket,
-        },
+        socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind as bind_socket, connect, socket},
         stat::{Mode, fchmod},
     },
     unistd::{Gid, Group, chown},
@@ -405,7 +402,8 @@ fn replace(path: &Path, readers: Option<Gid>) -> io::Result<net::UnixListener> {
         chown(path, None, Some(group))?;
         fs::set_permissions(path, Permissions::from_mode(0o660))?;
     }
-    listen(&socket, Backlog::new(BACKLOG)?)?;
+    // nix takes no more than SOMAXCONN, which is 128 in musl's headers; the kernel has a limit of its own.
+    rustix::net::listen(&socket, BACKLOG)?;
     Ok(net::UnixListener::from(socket))
 }
 

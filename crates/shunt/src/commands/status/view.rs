@@ -368,6 +368,13 @@ mod tests {
             ".week_core_hours.high",
             ".week_known_share",
             ".week_counted_hours",
+            ".config.differs",
+            ".last_reload.at",
+            ".costs.fast_ns",
+            ".costs.slow_ns",
+            ".saved_ns.value",
+            ".saved_ns.low",
+            ".saved_ns.high",
         ];
         assert_eq!(text_lacks(&status(), &scaled), []);
         let text = show(&status(), VERBOSE);
