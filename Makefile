@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 ARCH ?= amd64
 
-.PHONY: bench-peers browser-test build cost deps dist kernel-test lint mlrsearch openwrt openwrt-check router router-test test test-long test-long-root zero-copy-test doctor-test demo bench install uninstall deb deb-check deb-twice oci clean help need-root
+.PHONY: bench-peers browser-test build cost deps dist kernel-test lint mlrsearch openwrt openwrt-check router router-test test test-long test-long-root zero-copy-test doctor-test demo bench install uninstall deb deb-check deb-twice oci image image-check clean help need-root
 
 build: deps
 	$(CARGO_RUN) build --release --locked -p shunt -p shuntd
@@ -29,6 +29,8 @@ help:
 	@echo "sudo make uninstall    removes what make install has put there; keeps shunt.toml if it was changed"
 	@echo "make deb ARCH=$(ARCH)    a Debian package in target/deb; amd64, arm64 or armv7"
 	@echo "make oci ARCH=$(ARCH)    an OCI image in target/oci"
+	@echo "make image ARCH=$(ARCH)  a disk with a router, in target/image; amd64 or arm64"
+	@echo "sudo make image-check  boots such a disk, forwards through it, and upgrades the package in it"
 	@echo "make deb-twice         builds the package in two folders, and compares the bytes"
 	@echo "sudo make deb-check    installs, runs, upgrades and purges the package in a throw-away root"
 	@echo "make dist ARCH=$(ARCH)   a tarball with static programs in target/dist; amd64, arm64 or armv7"
@@ -186,6 +188,17 @@ deb-twice:
 oci:
 	@packaging/deps.sh --cross
 	$(CARGO_RUN) run --quiet --locked -p xtask -- oci $(ARCH)
+
+# A disk with a router: Debian, the package, DHCP, DNS, a firewall and the page. docs/guide/install.md has the settings.
+image:
+	@packaging/deps.sh --cross --image
+	@$(MAKE) --no-print-directory deb ARCH=$(ARCH)
+	packaging/image/build.sh "$$(ls -t target/deb/shunt_*_$(ARCH).deb | head -n 1)" $(SETTINGS)
+
+# With the kernel for guests, which boots sooner.
+image-check: need-root
+	@$(MAKE) --no-print-directory image ARCH=$(ARCH) SETTINGS=KERNEL=linux-image-cloud-$(ARCH)
+	packaging/image/check.sh "$$(ls -t target/image/*-$(ARCH).img | head -n 1)" "$$(ls -t target/deb/shunt_*_$(ARCH).deb | head -n 1)"
 
 # Static programs for this architecture or another one, with what belongs to them.
 dist:

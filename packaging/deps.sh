@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs what building, testing, demo and bench need, from the distribution, where it is missing. Debian 12, Debian 13
 # and Ubuntu 24.04; elsewhere it only says what is missing. With --vm also what `cargo xtask vm` needs to boot other
-# kernels and boards, with --cross what `make dist` needs to build for other architectures, with --proof what `cargo
-# xtask prove` needs to check the packet core, with --pair the daemons that tests of several routers run; none of them
-# is started.
+# kernels and boards, with --cross what `make dist` needs to build for other architectures, with --image what `make
+# image` needs to make and boot a disk, with --proof what `cargo xtask prove` needs to check the packet core, with --pair
+# the daemons that tests of several routers run; none of them is started.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -46,11 +46,12 @@ needs=(
 	file:/etc/ssl/certs/ca-certificates.crt=ca-certificates
 )
 
-vm=0 cross=0 proof=0 pair=0
+vm=0 cross=0 image=0 proof=0 pair=0
 for option in "$@"; do
 	case $option in
 	--vm) vm=1 ;;
 	--cross) cross=1 ;;
+	--image) image=1 ;;
 	--proof) proof=1 ;;
 	--pair) pair=1 ;;
 	*) echo "deps: what is $option?" >&2 && exit 1 ;;
@@ -81,6 +82,20 @@ if ((cross)); then
 		command:readelf=binutils
 		command:busybox=busybox-static
 		command:xz=xz-utils
+		file:/usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring
+	)
+fi
+if ((image)); then
+	needs+=(
+		command:mmdebstrap=mmdebstrap
+		command:mke2fs=e2fsprogs
+		command:sfdisk=fdisk
+		command:mformat=mtools
+		command:dpkg-deb=dpkg
+		command:qemu-system-x86_64=qemu-system-x86
+		command:qemu-img=qemu-utils
+		command:busybox=busybox
+		file:/usr/share/OVMF/OVMF_CODE_4M.fd=ovmf
 		file:/usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring
 	)
 fi

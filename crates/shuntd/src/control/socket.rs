@@ -118,7 +118,7 @@ impl Listeners {
     /// If the descriptor is not that of a listening socket.
     pub(crate) fn claim(&self) -> io::Result<()> {
         // The kernel takes the credentials that connect() copies from the last listen().
-        listen(&self.control, Backlog::new(BACKLOG)?)?;
+        rustix::net::listen(&self.control, BACKLOG)?;
         Ok(())
     }
 }
