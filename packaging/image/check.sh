@@ -97,7 +97,7 @@ guest() {
 	from=$(stat --format %s "$log")
 	# The line that is typed does not contain the words that are waited for.
 	echo "echo begin''-$nth; { $1; } 2>&1; echo end''-$nth-\$?" >&3
-	within "${2:-120}" grep -qaE "^end-$nth-[0-9]+" "$log"
+	within "${2:-300}" grep -qaE "^end-$nth-[0-9]+" "$log"
 	tail -c +$((from + 1)) "$log" | tr -d '\r' | sed -n "/begin-$nth\$/,/^end-$nth-/p" | sed '1d;$d'
 	grep -qa "^end-$nth-0" "$log"
 }
@@ -111,9 +111,9 @@ fast() {
 }
 
 echo "== it boots"
-within 400 grep -qaE 'root@shunt:' "$log"
+within 1200 grep -qaE 'root@shunt:' "$log"
 guest 'stty -echo; PS1=; uname -r'
-within 120 answers 'systemctl is-active shuntd@default' '^active'
+within 600 answers 'systemctl is-active shuntd@default' '^active'
 guest 'systemctl --failed --no-legend | cat; df --output=size -BM / | tail -n 1'
 answers 'systemctl --failed --no-legend | wc -l' '^0$' || die "units have failed"
 (($(guest 'df --output=size -BM / | tail -n 1 | tr -dc 0-9') > 3000)) || die "the root file system has not grown"
@@ -159,10 +159,10 @@ sed -i 's/^Version: .*/&+1/' $tree/DEBIAN/control
 dpkg-deb --build --root-owner-group -Znone $tree wan/later.deb >/dev/null
 (for _ in 1 2 3 4 5; do downloads || exit 1; done) &
 downloading=$!
-guest 'curl -sS -o /tmp/later.deb http://198.51.100.1/later.deb && dpkg -i /tmp/later.deb' 240 || die "the upgrade has failed"
+guest 'curl -sS -o /tmp/later.deb http://198.51.100.1/later.deb && dpkg -i /tmp/later.deb' 900 || die "the upgrade has failed"
 wait $downloading || die "a file differs"
 answers 'dpkg-query -W shunt' '\+1$' || die "the version is not the new one"
-within 120 answers 'systemctl is-active shuntd@default' '^active'
+within 600 answers 'systemctl is-active shuntd@default' '^active'
 lan iperf3 -c 198.51.100.1 -t 5 -R >/dev/null
 (($(fast) > 100)) || die "nothing is fast after the upgrade"
 
