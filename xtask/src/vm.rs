@@ -8,6 +8,7 @@ mod kernels;
 mod machine;
 pub mod nics_report;
 mod package;
+mod qemu;
 
 use crate::{
     arch::{AMD64, Arch},
@@ -142,7 +143,7 @@ fn docs(name: &str) -> PathBuf {
 
 /// Checks that everything is available that a guest with this kernel needs.
 fn require_all(kernel: &Kernel) -> anyhow::Result<()> {
-    Machine::for_arch(kernel.arch)?.require()?;
+    qemu::command(Machine::for_arch(kernel.arch)?, None)?;
     let unpacked = package::unpacked(kernel, &Cache::open()?, false)?;
     Image::new(kernel.arch, &unpacked.modules, INIT).map(drop)
 }
@@ -151,7 +152,7 @@ fn require_all(kernel: &Kernel) -> anyhow::Result<()> {
 fn in_guest(options: &Options, stdout: &mut dyn Write) -> anyhow::Result<u8> {
     let (kernel, machine) = options.place()?;
     kernel.require_support(&today())?;
-    machine.require()?;
+    let qemu = qemu::command(machine, options.nics.as_deref())?;
     let unpacked = package::unpacked(kernel, &Cache::open()?, options.update)?;
     let directory = directory()?;
     let image = options.image(kernel.arch, &unpacked.modules, directory.path())?;
@@ -159,7 +160,7 @@ fn in_guest(options: &Options, stdout: &mut dyn Write) -> anyhow::Result<u8> {
     let initramfs = directory.path().join("initramfs");
     image.write(&initramfs)?;
     let limit = Duration::from_secs(options.timeout);
-    let guest = Guest::new(machine, directory.path(), limit, options.count, options.nics.as_deref());
+    let guest = Guest::new((machine, qemu), directory.path(), limit, options.count, options.nics.as_deref());
     guest.run(&unpacked, &initramfs, stdout).with_context(|| format!("kernel {kernel}"))
 }
 

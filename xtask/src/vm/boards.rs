@@ -3,7 +3,7 @@
 pub mod board_report;
 
 use super::{
-    kernels::{Kernel, SECURITY},
+    kernels::{BACKPORTS, Kernel, SECURITY},
     machine::{Machine, Serial},
 };
 use crate::{
@@ -34,7 +34,7 @@ macro_rules! network {
 }
 
 /// All boards.
-pub static BOARDS: [Board; 3] = [
+pub static BOARDS: [Board; 4] = [
     Board {
         name: "sabrelite",
         title: "SABRE Lite (i.MX6Q)",
@@ -61,6 +61,25 @@ pub static BOARDS: [Board; 3] = [
             serial: Serial::Shared(0),
         },
         kernel: ARMMP,
+    },
+    Board {
+        name: "imx8mp-evk",
+        title: "i.MX 8M Plus EVK",
+        driver: "fec",
+        machine: Machine {
+            qemu: "qemu-system-aarch64",
+            arguments: concat!("-M imx8mp-evk -smp 1 -m 2048 ", network!()),
+            kernel: "console=ttymxc1,115200 PORTS=one COLDPLUG=yes MODULES=at803x,fec",
+            device_tree: Some("freescale/imx8mp-evk.dtb"),
+            serial: Serial::Shared(1),
+        },
+        kernel: Kernel {
+            name: "newest",
+            arch: &ARM64,
+            suite: BACKPORTS,
+            package: "linux-image-arm64",
+            supported_until: "2028-08-09",
+        },
     },
     Board {
         name: "versal",

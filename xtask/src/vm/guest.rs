@@ -26,6 +26,8 @@ const LAST_LINES: usize = 30;
 #[derive(Debug)]
 pub struct Guest {
     machine: &'static Machine,
+    /// The program of QEMU and its first arguments.
+    qemu: Vec<String>,
     directory: PathBuf,
     timeout: Duration,
     count: bool,
@@ -55,13 +57,13 @@ impl Guest {
     /// Prepares a guest with its files in this directory and a time limit. With `count`, the guest's clock counts its
     /// instructions. `nics` is the QEMU model of the NICs at both ends of each wire.
     pub fn new(
-        machine: &'static Machine,
+        (machine, qemu): (&'static Machine, Vec<String>),
         directory: &Path,
         timeout: Duration,
         count: bool,
         nics: Option<&str>,
     ) -> Self {
-        Self { machine, directory: directory.to_owned(), timeout, count, nics: nics.map(str::to_owned) }
+        Self { machine, qemu, directory: directory.to_owned(), timeout, count, nics: nics.map(str::to_owned) }
     }
 
     /// Boots a kernel with this initramfs, copies the output of the command, and returns its exit code.
@@ -119,14 +121,13 @@ impl Guest {
     }
 
     fn command(&self, kernel: &Unpacked, initramfs: &Path, taps: Option<&NetNs>) -> anyhow::Result<Command> {
-        let Machine { qemu, arguments, kernel: line, device_tree, serial } = self.machine;
-        self.machine.require()?;
+        let Machine { arguments, kernel: line, device_tree, serial, .. } = self.machine;
         // QEMU must end with this process, however that ends.
         let mut command = match taps {
             Some(ns) => ns.command("setpriv"),
             None => Command::new("setpriv"),
         };
-        command.args(["--pdeathsig", "KILL", qemu]);
+        command.args(["--pdeathsig", "KILL"]).args(&self.qemu);
         command.args(["-accel", "tcg", "-nodefaults", "-display", "none", "-no-reboot"]);
         if self.count {
             command.args(COUNTING);

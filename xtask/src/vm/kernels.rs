@@ -25,7 +25,7 @@ pub struct Kernel {
 /// Debian 12 with security updates.
 pub const SECURITY: Suite = Suite { archive: "Debian-Security", name: "bookworm-security" };
 /// The newest kernels that Debian has for a stable release.
-const BACKPORTS: Suite = Suite { archive: "Debian", name: "trixie-backports" };
+pub const BACKPORTS: Suite = Suite { archive: "Debian", name: "trixie-backports" };
 
 /// The kernels of each architecture, from old to new.
 pub const KERNELS: [Kernel; 5] = [

@@ -1,11 +1,8 @@
 //! The machines that QEMU emulates.
 
 use crate::arch::{AMD64, ARM64, Arch};
-use anyhow::{Context, ensure};
-use std::{
-    path::Path,
-    process::{Command, Stdio},
-};
+use anyhow::Context;
+use std::path::Path;
 
 /// A machine of QEMU and what a kernel needs to boot on it.
 #[derive(Debug)]
@@ -57,13 +54,6 @@ impl Machine {
         let known = [(&AMD64, &PC), (&ARM64, &VIRT)];
         let found = known.into_iter().find(|(known, _)| *known == arch).map(|(_, machine)| machine);
         found.with_context(|| format!("no generic machine for {}; choose a board with --board", arch.name))
-    }
-
-    /// Checks that QEMU is installed.
-    pub fn require(&self) -> anyhow::Result<()> {
-        let there = Command::new(self.qemu).arg("--version").stdout(Stdio::null()).status();
-        ensure!(there.is_ok(), "{} is missing; `packaging/deps.sh --vm` installs it", self.qemu);
-        Ok(())
     }
 }
 

@@ -19,10 +19,12 @@ const ROOM: u64 = 400 * MEGABYTE;
 const MODULES: &str = "( -path */kernel/net/* -o -path */kernel/lib/* -o -path */kernel/crypto/* \
     -o -path */kernel/arch/*/crypto/* -o -path */kernel/arch/*/lib/* -o -path */kernel/drivers/net/* \
     -o -path */kernel/drivers/gpio/* -o -path */kernel/drivers/regulator/* -o -path */kernel/drivers/watchdog/* \
-    -o -path */kernel/drivers/mfd/* -o -path */kernel/drivers/clk/* -o -path */kernel/drivers/dca/* \
+    -o -path */kernel/drivers/mfd/* -o -path */kernel/drivers/pinctrl/* -o -path */kernel/drivers/pmdomain/* \
+    -o -path */kernel/drivers/soc/* -o -path */kernel/drivers/nvmem/* -o -path */kernel/drivers/reset/* \
+    -o -path */kernel/drivers/interconnect/* -o -path */kernel/drivers/clk/* -o -path */kernel/drivers/dca/* \
     -o -path */kernel/drivers/i2c/algos/* ) ! -path */drivers/net/wireless/*";
 /// In the names of unpacked kernels. Raise it with each change of `MODULES`, so that no older ones are used.
-const LAYOUT: &str = "2";
+const LAYOUT: &str = "3";
 
 /// An unpacked kernel.
 #[derive(Debug)]
