@@ -2,8 +2,8 @@
 # Installs what building, testing, demo and bench need, from the distribution, where it is missing. Debian 12, Debian 13
 # and Ubuntu 24.04; elsewhere it only says what is missing. With --vm also what `cargo xtask vm` needs to boot other
 # kernels and boards, with --cross what `make dist` needs to build for other architectures, with --image what `make
-# image` needs to make and boot a disk, with --proof what `cargo xtask prove` needs to check the packet core, with --pair
-# the daemons that tests of several routers run; none of them is started.
+# image` needs to make and boot a disk, with --proof what `cargo xtask prove` needs to check the packet core, with
+# --pair the daemons that tests of several routers run; none of them is started.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin

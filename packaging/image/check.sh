@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Boots an image in QEMU as a router between two hosts, forwards through it, reads its metrics and its page, and upgrades
-# Shunt in it: check.sh IMAGE PACKAGE. Everything happens in network namespaces of its own.
+# Boots an image in QEMU as a router between two hosts, forwards through it, reads its metrics and its page, and
+# upgrades Shunt in it: check.sh IMAGE PACKAGE. Everything happens in network namespaces of its own.
 set -euo pipefail
 
 die() {

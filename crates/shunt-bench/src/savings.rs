@@ -1,7 +1,7 @@
 //! `cargo xtask savings`: what Shunt says that it saves, compared with the CPU time of the same packets.
 //!
-//! A router without Shunt and one with it get the same packets in turn, at a fixed rate. The CPU time of all threads that
-//! handle them is the truth; the daemon knows nothing of it.
+//! A router without Shunt and one with it get the same packets in turn, at a fixed rate. The CPU time of all threads
+//! that handle them is the truth; the daemon knows nothing of it.
 
 use crate::{
     rig::{

@@ -1,4 +1,5 @@
-//! What the fast path saves: the costs of both paths, measured by samples, and the packets of a week by kind of traffic.
+//! What the fast path saves: the costs of both paths, measured by samples, and the packets of a week by kind of
+//! traffic.
 
 mod estimate;
 mod file;
@@ -231,8 +232,8 @@ impl SavingsBook {
     }
 }
 
-/// Why Linux could not carry the traffic for a few milliseconds: the fast path takes `busy` of the busiest core, and the
-/// slow path `ratio` times as much.
+/// Why Linux could not carry the traffic for a few milliseconds: the fast path takes `busy` of the busiest core, and
+/// the slow path `ratio` times as much.
 pub(crate) fn overload(ratio: f64, busy: f64) -> Option<CannotTell> {
     (busy * ratio > BUSY_MAX).then_some(CannotTell::Loaded { busy })
 }

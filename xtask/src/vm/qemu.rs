@@ -1,5 +1,5 @@
-//! The QEMU that runs a guest: that of this machine, or Debian's next release of it, unpacked, if this machine's lacks the
-//! guest's board or NIC.
+//! The QEMU that runs a guest: that of this machine, or that of Debian's next release, unpacked, if this machine's lacks
+//! the guest's board or NIC.
 
 use super::{image::is_this_machine, machine::Machine};
 use crate::{
@@ -98,7 +98,8 @@ mod tests {
     #[test]
     fn a_program_that_lists_the_machine_and_the_nic_is_taken() {
         let directory = tempfile::tempdir().expect("a directory");
-        let script = "case $1 in -M) echo 'virt  a machine' ;; -device) echo 'name \"e1000e\", bus PCI' ;; esac";
+        let script =
+            "case $1 in -M) echo 'virt  a machine' ;; -device) echo 'name \"e1000e\", bus PCI' ;; esac";
         let path = directory.path().join("qemu");
         std::fs::write(&path, script).expect("a script");
         let line = ["sh".to_owned(), path.to_string_lossy().into_owned()];

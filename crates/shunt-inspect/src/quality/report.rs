@@ -225,7 +225,7 @@ impl Sum {
 
 /// The share of these times that is too long.
 fn waiting(times: &Histogram) -> Option<Share> {
-    let long = times.from_units(abi::QUALITY_WAITS);
+    let long = times.at_least(abi::QUALITY_WAITS);
     Share::new(long, long, times.total())
 }
 

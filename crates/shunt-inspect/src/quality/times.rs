@@ -52,7 +52,7 @@ impl Histogram {
 
     /// The number of times from this one on, in units of the programs. The bucket that it is in counts if it starts
     /// there or later.
-    pub(super) fn from_units(&self, units: u32) -> u64 {
+    pub(super) fn at_least(&self, units: u32) -> u64 {
         let late = self.0.iter().enumerate().filter(|(bucket, _)| start(*bucket) >= f64::from(units));
         late.map(|(_, count)| count).sum()
     }
@@ -169,7 +169,7 @@ mod tests {
             assert!(quantile.low_ms < truth && truth < quantile.high_ms, "{quantile:?}, {truth}");
         }
         assert_eq!(times.samples, 1000);
-        assert!(histogram.from_units(90_000) >= 90 && histogram.from_units(90_000) <= 101);
+        assert!(histogram.at_least(90_000) >= 90 && histogram.at_least(90_000) <= 101);
     }
 
     #[test]

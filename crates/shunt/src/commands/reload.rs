@@ -5,6 +5,7 @@ pub(crate) mod view;
 use crate::{
     command::{Command, Context},
     output::Show,
+    render::Answer,
 };
 use clap::Args;
 use hyper::Method;
@@ -42,6 +43,8 @@ impl Command for ReloadArgs {
 
     async fn run(plan: ReloadRequest, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
         let reload: Reload = context.client.send(Method::POST, "/v1/reload", &plan).await?;
-        show(&Reloaded { reload, instance: context.instance.to_string() })
+        let reloaded = Reloaded { reload, instance: context.instance.to_string() };
+        show(&reloaded)?;
+        reloaded.failure().map_or(Ok(()), |failure| Err(failure.into()))
     }
 }

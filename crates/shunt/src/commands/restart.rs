@@ -19,8 +19,8 @@ const RESTART_TIME: Duration = Duration::from_secs(400);
 /// Restart the daemon, for example after an upgrade; flows stay fast, and no packet is lost.
 ///
 /// The next daemon loads its programs while the running one works, then takes over flows, counters and attachments. If
-/// it fails, the running one goes on. If it cannot take flows over, because the new version keeps them in another layout
-/// or the configuration differs, it starts without flows, and this command says why.
+/// it fails, the running one goes on. If it cannot take flows over, because the new version keeps them in another
+/// layout or the configuration differs, it starts without flows, and this command says why.
 #[derive(Debug, Args)]
 pub(crate) struct RestartArgs;
 

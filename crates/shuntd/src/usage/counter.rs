@@ -108,7 +108,8 @@ impl Counter {
         }
     }
 
-    /// Follows the flows that are in the table. What they have counted until now is in the ledger: they were handed over.
+    /// Follows the flows that are in the table. What they have counted until now is in the ledger: they were handed
+    /// over.
     pub(super) fn begin(&mut self) {
         let (flows, hasher) = (&mut self.flows, &self.hasher);
         let done = self.table.for_each_counted(|key, entry| {
