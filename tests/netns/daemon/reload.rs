@@ -133,15 +133,6 @@ fn a_port_comes_and_goes_while_flows_between_the_others_stay_fast() {
     reload(&shuntd, &three);
     second.teach(&shuntd, &concerned);
     first.teach(&shuntd, &other);
-    wait_until("the history has the reloads", || {
-        let events = events(&shuntd);
-        events
-            .iter()
-            .filter(|event| *event == "reloaded: configuration read again (shunt reload): ports changed")
-            .count()
-            >= 1
-            && events.iter().any(|event| event.starts_with("port-removed: r2"))
-    });
     shuntd.stop();
 }
 

@@ -206,18 +206,21 @@ fn packets_of_both_paths_are_counted_alike() {
     assert!((fast.busiest - 0.025).abs() < 1e-9);
     // Half as many aggregates of twice the size: as many packets, for tc.
     let halves = window(10, 1000, slow(50, 400, 400_000));
-    let tc = Round::new(&[fast], &[halves.clone()]).unwrap();
+    let tc = Round::new(&[fast], std::slice::from_ref(&halves)).unwrap();
     assert!((tc.slow_pkts - 100.0).abs() < 1e-9 && (tc.difference_ns() - 7500.0).abs() < 1e-6, "{tc:?}");
     // For XDP, frames.
     let fast = window(10, 100, Counters { xdp_pkts: 400, xdp_bytes: 400_000, ..Counters::default() });
-    let xdp = Round::new(&[fast.clone()], &[halves]).unwrap();
+    let xdp = Round::new(std::slice::from_ref(&fast), &[halves]).unwrap();
     assert!((xdp.slow_pkts - 400.0).abs() < 1e-9 && (xdp.ratio() - 10.0).abs() < 1e-9, "{xdp:?}");
     assert_eq!(
-        Round::new(&[fast.clone()], &[window(10, 900, slow(100, 100, 100_000))]),
+        Round::new(std::slice::from_ref(&fast), &[window(10, 900, slow(100, 100, 100_000))]),
         Err(CannotTell::Unsteady)
     );
     let leaky = Counters { xdp_pkts: 100, ..slow(300, 300, 300_000) };
-    assert_eq!(Round::new(&[fast.clone()], &[window(10, 900, leaky)]), Err(CannotTell::Interrupted));
+    assert_eq!(
+        Round::new(std::slice::from_ref(&fast), &[window(10, 900, leaky)]),
+        Err(CannotTell::Interrupted)
+    );
     let few = Round::new(&[fast], &[window(10, 900, slow(10, 10, 10_000))]);
     assert_eq!(few, Err(CannotTell::Unsteady));
 }

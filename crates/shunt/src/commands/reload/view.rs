@@ -1,6 +1,6 @@
 //! The text of `shunt reload`, and its lines in `shunt status`.
 
-use crate::render::{Answer, Format, columns::align, json, style, units};
+use crate::render::{Answer, Format, columns::align, json, style};
 use shunt_api::{ChangeEffect, ConfigStatus, Failure, FailureCode, KeyChange, LastReload, Reload};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -62,6 +62,10 @@ impl Answer for Reloaded {
     }
 }
 
+fn count_of_keys(keys: usize) -> String {
+    format!("{keys} {}", if keys == 1 { "key" } else { "keys" })
+}
+
 enum Outcome {
     Nothing,
     WouldApply(String),
@@ -92,9 +96,9 @@ impl Reloaded {
         let flows = if relearn { "flows prove themselves again" } else { "flows go on" };
         let rest = match restarts {
             0 => String::new(),
-            _ => format!("; {} wait for a restart", units::count(restarts as u64, "key")),
+            _ => format!("; {} wait for a restart", count_of_keys(restarts)),
         };
-        format!("{}, {flows}{rest}", units::count(keys as u64, "key"))
+        format!("{}, {flows}{rest}", count_of_keys(keys))
     }
 }
 
