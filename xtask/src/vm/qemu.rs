@@ -1,5 +1,5 @@
-//! The QEMU that runs a guest: that of this machine, or that of Debian's next release, unpacked, if this machine's lacks
-//! the guest's board or NIC.
+//! The QEMU that runs a guest: that of this machine, or that of Debian's next release, unpacked, if this machine's has
+//! not got the guest's board or NIC.
 
 use super::{image::is_this_machine, machine::Machine};
 use crate::{
