@@ -268,7 +268,9 @@ impl Daemon {
             tracing::warn!("a restart will not take over the new listeners: {error}");
         }
         // Fails if the thread has ended: then the daemon ends, too.
-        let _ = self.reloads.listeners.as_ref().map(|changes| changes.send(listeners));
+        if let Some(changes) = &self.reloads.listeners {
+            let _ = changes.send(listeners);
+        }
     }
 
     /// Compares the file with what runs, every few seconds, for `shunt status`.
