@@ -1,3 +1,4 @@
+#!/bin/sh
 # Runs in the new system as root, once it has its packages and the files of root/.
 set -e
 export DEBIAN_FRONTEND=noninteractive
