@@ -26,6 +26,8 @@ pub(crate) const MARKS: &str = "shunt_marks";
 pub(crate) const UNSTABLE: &str = "shunt_unstable";
 /// The connections that a person has turned off.
 pub(crate) const OFF: &str = "shunt_off";
+/// The CPU time of packets, by CPU.
+pub(crate) const NET_TIMES: &str = "shunt_net_times";
 /// The sets of nftables whose elements concern only packets with certain addresses.
 pub(crate) const SETS: &str = "shunt_sets";
 

@@ -4,7 +4,7 @@ use crate::{
     DataPlane, Error,
     abi::{self, Counters, NetTime, Plain},
     control,
-    maps::Maps,
+    maps::{Maps, NET_TIMES},
     object::{Loading, NAPI_TIME, NET_TIME, Size, load_for, program},
     ports::COUNTERS,
     shared::Mapping,
@@ -18,8 +18,6 @@ use std::{
     time::Duration,
 };
 
-/// The map with the times of all CPUs.
-pub(crate) const NET_TIMES: &str = "shunt_net_times";
 const SAMPLE: &str = "shunt_sample";
 /// How often a reader tries again while a CPU changes its time.
 const TRIES: u32 = 1000;
@@ -187,7 +185,8 @@ impl NetTimeMeter {
     pub fn sample_slow_path(&self, most: Duration) -> Result<Option<SlowSample<'_>>, Error> {
         let ticks = most.as_nanos() * u128::from(self.ticks_per_s) / 1_000_000_000;
         let ticks = u32::try_from(ticks).unwrap_or(u32::MAX).saturating_add(2);
-        Ok((self.switch(ticks)?.began != 0).then_some(SlowSample(self)))
+        // Made only if it began: a sample ends when it is dropped.
+        Ok((self.switch(ticks)?.began != 0).then(|| SlowSample(self)))
     }
 
     fn switch(&self, ticks: u32) -> Result<abi::Sample, Error> {

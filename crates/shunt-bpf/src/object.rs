@@ -6,8 +6,7 @@ mod packed;
 use crate::{
     Error,
     abi::WAYS,
-    maps::{EXPIRED, FINALS, MARKS, Maps},
-    net_time::NET_TIMES,
+    maps::{EXPIRED, FINALS, MARKS, Maps, NET_TIMES},
 };
 use libbpf_rs::{
     AsRawLibbpf, MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenMapMut, ProgramMut, btf::Btf,

@@ -7,6 +7,7 @@
 mod action;
 mod bridges;
 mod cause;
+mod choice;
 mod connections;
 mod core;
 mod event;
@@ -30,6 +31,7 @@ mod verdict;
 pub use action::{Action, ExternalPorts, PortSetting};
 pub use bridges::{Bridged, has_bridge_with_two_ports};
 pub use cause::Cause;
+pub use choice::Choice;
 pub use connections::{RateBasis, join_flows, reversed, set_rates};
 pub use core::Core;
 pub use event::{
@@ -40,7 +42,7 @@ pub use findings::Findings;
 pub use flow_state::{EntryState, TickClock};
 pub use local_side::{End, LocalSide};
 pub use port_counters::PortCounters;
-pub use ports::{Choice, PortView};
+pub use ports::PortView;
 pub use scope::Scope;
 pub use shunt_api::Proto;
 pub use slow_causes::TrackedCounts;

@@ -1,27 +1,12 @@
 //! Decides which devices are ports, and by which engine packets leave each port.
 
 use crate::{
-    Bridged, ExternalPorts, ExternalState, Link, LinkLayer, PortSetting, Program, external,
+    Bridged, Choice, ExternalPorts, ExternalState, Link, LinkLayer, PortSetting, Program, external,
     network::{Network, Tags, Xdp},
     survey::{Driver, Received, Surveys},
 };
-use shunt_api::{CaptureChoice, Engine, EngineChoice, FilterHook, LimitChoice, PortFilter};
+use shunt_api::{Engine, EngineChoice, FilterHook, PortFilter};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The part of the configuration that the policy follows.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Choice {
-    /// The names of the ports; empty for all devices that forward traffic.
-    pub ports: Vec<String>,
-    /// The engine.
-    pub engine: EngineChoice,
-    /// The ports of the external engine, if `engine` is another one.
-    pub external_ports: Vec<String>,
-    /// The treatment of the flows of a port while a packet socket captures there.
-    pub captures: CaptureChoice,
-    /// The treatment of traffic that rules drop by its rate, its amount or its connections.
-    pub limits: LimitChoice,
-}
 
 /// A port with its setting, and the reasons for the setting.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,8 +14,8 @@ pub use times::{Quantile, Times};
 
 use crate::probes::ProgramError;
 use nix::{ifaddrs::getifaddrs, net::if_::if_nametoindex};
-use programs::Programs;
-use report::{Course, HostTally};
+use programs::{HostTally, Programs};
+use report::Course;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},

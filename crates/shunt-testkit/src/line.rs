@@ -73,7 +73,10 @@ impl Line {
             "ip link add {nic} address {mac} type veth peer name {near} netns {line} && \
              ethtool -K {nic} tx off tso off gso off gro on && ip link set {nic} up"
         ));
-        ns.run(&format!("ip link set {near} up promisc on && ip link set {far} up promisc on"));
+        // A wire carries each frame as it was sent: topologies have GRO on at hosts.
+        ns.run(&format!(
+            "ethtool -K {far} gro off && ip link set {near} up promisc on && ip link set {far} up promisc on"
+        ));
         host.ns.run(&format!(
             "ip address add {v4}/24 dev {nic} && ip address add {v6}/64 dev {nic} nodad && \
              ip route add default via {gateway_v4} && ip route add ::/0 via {gateway_v6}"

@@ -4,6 +4,7 @@ mod answer;
 mod counter;
 mod ends;
 mod followed;
+mod host_id;
 mod ledger;
 mod names;
 mod newcomers;

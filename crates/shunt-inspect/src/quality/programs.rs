@@ -2,7 +2,7 @@
 //!
 //! Attachments are links: the kernel detaches the programs when this process ends, however it ends.
 
-use super::{Side, abi, report::HostTally, times::Histogram};
+use super::{Side, abi, times::Histogram};
 use crate::{
     probes::{self, ObjectFile, ProgramError, failed, program},
     trace::machine::netns,
@@ -24,6 +24,9 @@ const ROUTER: &str = "quality_router";
 const UNSEEN: &str = "quality_unseen";
 const MAPS: [&str; 4] = [PORTS, HOSTS, ROUTER, UNSEEN];
 const PROGRAMS: [&str; 2] = ["quality_entering", "quality_leaving"];
+
+/// What was counted, by host; without an address, of the hosts for which there was no room.
+pub(super) type HostTally = ((Option<IpAddr>, Side), abi::QualityTally);
 
 /// What was counted besides hosts.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use super::{
     Side, abi,
-    programs::Counted,
+    programs::{Counted, HostTally},
     times::{Histogram, Times},
 };
 use serde::{Deserialize, Serialize};
@@ -19,9 +19,6 @@ const LOSS: f64 = 0.01;
 const WAITING: f64 = 0.05;
 /// From this share of unread packets on, there is no answer.
 const UNREAD: f64 = 0.01;
-
-/// What was counted, by host; without an address, of the hosts for which there was no room.
-pub(super) type HostTally = ((Option<IpAddr>, Side), abi::QualityTally);
 
 /// What an observation knows besides hosts.
 #[derive(Debug)]

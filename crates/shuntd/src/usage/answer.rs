@@ -1,7 +1,8 @@
 //! Answers queries from the ledger.
 
 use super::{
-    ledger::{Host, HostId, Ledger, count, total},
+    host_id::HostId,
+    ledger::{Host, Ledger, count, total},
     series::Step,
 };
 use shunt_api::{

@@ -1,10 +1,9 @@
 //! The ledger: what each host of the local side sent and received, in bounded space.
 
-use super::{followed::KnownCounter, newcomers::Newcomers, series::Series};
+use super::{followed::KnownCounter, host_id::HostId, newcomers::Newcomers, series::Series};
 use serde::{Deserialize, Serialize};
 use shunt_api::{Counted, HostUsage, UsageCount, UsageTotal};
 use shunt_core::End;
-use shunt_wire::Mac;
 use std::{collections::HashMap, net::IpAddr};
 
 /// The most hosts that are listed; what others use is added up.
@@ -37,14 +36,6 @@ pub(super) struct Host {
     #[serde(default)]
     waited: u64,
     pub(super) series: Series<4>,
-}
-
-/// What a host is known by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(untagged)]
-pub(super) enum HostId {
-    Mac(Mac),
-    Address(IpAddr),
 }
 
 /// What was counted since the last record.
@@ -231,15 +222,6 @@ impl Host {
     }
 }
 
-impl std::fmt::Display for HostId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Mac(mac) => mac.fmt(f),
-            Self::Address(addr) => addr.fmt(f),
-        }
-    }
-}
-
 impl Record {
     /// Adds what an end of a connection sent and received.
     pub(super) fn add(&mut self, end: End, addr: IpAddr, count: UsageCount) {
@@ -308,6 +290,7 @@ pub(super) const fn total(words: TotalWords) -> (UsageTotal, u64) {
 #[cfg(test)]
 mod tests {
     use super::{super::series::Step, *};
+    use shunt_wire::Mac;
 
     /// 2026-01-01 12:00:00 UTC.
     const NOON: u64 = 1_767_268_800;

@@ -1,6 +1,6 @@
 //! Hosts that are not listed while the list is full: what each has used until now, in bounded space.
 
-use super::ledger::HostId;
+use super::host_id::HostId;
 
 /// The most hosts that wait for a place.
 const MOST: usize = 512;

@@ -96,7 +96,8 @@ impl Reloaded {
         let flows = if relearn { "flows prove themselves again" } else { "flows go on" };
         let rest = match restarts {
             0 => String::new(),
-            _ => format!("; {} wait for a restart", count_of_keys(restarts)),
+            1 => "; 1 key waits for a restart".to_owned(),
+            _ => format!("; {restarts} keys wait for a restart"),
         };
         format!("{}, {flows}{rest}", count_of_keys(keys))
     }
