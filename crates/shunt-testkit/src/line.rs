@@ -15,7 +15,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::{Duration, SystemTime},
 };
 
 /// Frames that are longer carry data, others acknowledge.
@@ -133,6 +133,11 @@ impl Drop for Line {
     }
 }
 
+/// The wall clock, by which the kernel stamps frames.
+fn now() -> Duration {
+    SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()
+}
+
 /// A direction of a line.
 struct Direction {
     from: Tap,
@@ -144,22 +149,24 @@ struct Direction {
 
 impl Direction {
     fn run(self, stop: &Stop) {
-        let mut waiting: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
+        // When frames came, by the kernel: those that wait for this thread are delayed already.
+        self.from.stamp();
+        let mut waiting: VecDeque<(Duration, Vec<u8>)> = VecDeque::new();
         while !stop.is_set() {
-            let until = waiting.front().map_or(IDLE, |(came, _)| (*came + self.delay) - Instant::now());
+            let until = waiting.front().map_or(IDLE, |(came, _)| (*came + self.delay).saturating_sub(now()));
             let mut fds = [PollFd::new(self.from.as_fd(), PollFlags::POLLIN)];
             // A signal only makes the loop turn.
             let _ = ppoll(&mut fds, Some(TimeSpec::from_duration(until)), None);
-            while let Some(frame) = self.from.waiting() {
+            while let Some((frame, came)) = self.from.next_stamped(Duration::ZERO) {
                 if !self.loses(&frame.bytes) {
-                    waiting.push_back((Instant::now(), frame.bytes));
+                    waiting.push_back((came, frame.bytes));
                 }
             }
             let mut delays = self.record.delays_ms.lock().unwrap_or_else(|e| e.into_inner());
-            while waiting.front().is_some_and(|(came, _)| came.elapsed() >= self.delay) {
+            while waiting.front().is_some_and(|(came, _)| now() >= *came + self.delay) {
                 if let Some((came, frame)) = waiting.pop_front() {
                     self.to.offer(&frame);
-                    delays.push(came.elapsed().as_secs_f64() * 1000.0);
+                    delays.push(now().saturating_sub(came).as_secs_f64() * 1000.0);
                 }
             }
         }
