@@ -104,12 +104,14 @@ fn restart_during_a_stream(engine: Engine, variables: &[(&str, &str)], times: u6
     let packet = rig.lab.lan().udp_to(4001, rig.lab.wan().at(5001));
     let mut held = KernelObjects::default();
     let stop = Stop::default();
+    // The first attachment may cost packets: a driver restarts its rings for XDP, and Linux stops a device for a moment
+    // to give it a clsact qdisc.
+    let mut pid = rig.up(engine).pid;
     let full_before = backlog::dropped();
     let (sent, seen) = thread::scope(|scope| {
         let receiver = scope.spawn(|| arrivals(&to, &stop));
         let sender = scope.spawn(|| stream(&from, &packet, &stop));
         let end = stop.on_drop();
-        let mut pid = rig.up(engine).pid;
         wait_until("the stream is fast", || rig.status().packets.fast > 50);
         let begin = rig.status();
         assert!(begin.ports.iter().all(|port| port.engine == engine), "{begin:#?}");
@@ -138,9 +140,7 @@ fn restart_during_a_stream(engine: Engine, variables: &[(&str, &str)], times: u6
     let elsewhere = (backlog::dropped() - full_before) as usize;
     let lost = sent as usize - seen.len();
     eprintln!("{times} hand-overs with {engine}: {sent} packets, {lost} lost, {elsewhere} in shared queues");
-    // The first attachment of XDP discards the ring of a veth.
-    let allowed = if engine == Engine::Xdp { 512 } else { 0 };
-    assert!(lost <= allowed + elsewhere, "{lost} packets were lost");
+    assert!(lost <= elsewhere, "{lost} packets were lost");
     rig.shunt.done("down");
     assert_eq!(held.not_freed(), None, "BPF objects are left in the kernel: {}", rig.log());
     assert_eq!(Settings::read(rig.lab.router()), rig.before);

@@ -133,6 +133,12 @@ fn a_port_comes_and_goes_while_flows_between_the_others_stay_fast() {
     reload(&shuntd, &three);
     second.teach(&shuntd, &concerned);
     first.teach(&shuntd, &other);
+    let found = wait_for(PATIENCE, || {
+        let events = events(&shuntd);
+        let has = |start: &str| events.iter().any(|event| event.starts_with(start));
+        (has("reloaded: configuration read again") && has("port-removed: r2")).then_some(())
+    });
+    assert!(found.is_some(), "{:#?}", events(&shuntd));
     shuntd.stop();
 }
 

@@ -89,6 +89,7 @@ fn a_router_with_a_known_time_for_each_connection_is_not_overrated() {
 
 /// With the router in a namespace, for Linux alone and an engine.
 #[test]
+#[ignore = "takes more than a minute; the limited routers of the other tests run the same code"]
 fn connections_are_those_that_conntrack_counts_and_are_kept() {
     if !require_root() {
         return;

@@ -218,6 +218,8 @@ impl Daemon {
                 // Until the file is compared again.
                 self.reloads.difference = Difference { keys: names(left), ..Difference::default() };
                 self.note_reload(by, keys, None);
+                // The next tick may see another reload's ports already.
+                self.record_ports();
             }
             (None, Err(_)) => {}
         }
