@@ -104,9 +104,9 @@ guest() {
 	local from
 	nth=$((nth + 1))
 	from=$(stat --format %s "$log")
-	# The line that is typed does not contain the lines that are waited for. Commands that print to a terminal use colours.
-	printf '{ %s; } </dev/null >/run/said 2>&1; said=$?; echo; echo begin-"%s"; cat /run/said; echo; echo end-"%s"-$said\n' \
-		"$1" $nth $nth >&3
+	# The line that is typed does not contain the lines that are waited for. To a terminal, commands print colours.
+	printf '{ %s; } </dev/null >/run/said 2>&1; code=$?; ' "$1" >&3
+	printf 'echo; echo begin-"%s"; cat /run/said; echo; echo end-"%s"-$code\n' $nth $nth >&3
 	within "${2:-180}" "the end of: $1" grep -qaE "^end-$nth-[0-9]+" "$log"
 	said=$(tail -c +$((from + 1)) "$log" | tr -d '\r' | sed -n "/^begin-$nth\$/,/^end-$nth-/p" | sed '1d;$d')
 	grep -qa "^end-$nth-0" "$log"
