@@ -94,7 +94,7 @@ if ((image)); then
 		command:dpkg-deb=dpkg
 		command:qemu-system-x86_64=qemu-system-x86
 		command:qemu-img=qemu-utils
-		command:busybox=busybox
+		command:busybox=busybox-static
 		file:/usr/share/OVMF/OVMF_CODE_4M.fd=ovmf
 		file:/usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring
 	)

@@ -63,7 +63,8 @@ if [[ -n $SSH_KEY ]]; then
 	install -D -m 600 "$SSH_KEY" "$scratch/root/root/.ssh/authorized_keys"
 fi
 include=(
-	"$KERNEL" initramfs-tools systemd-sysv systemd-boot systemd-boot-efi systemd-repart systemd-resolved udev dbus kmod zstd
+	"$KERNEL" initramfs-tools zstd kmod systemd-sysv systemd-boot systemd-boot-efi systemd-repart systemd-resolved
+	systemd-timesyncd udev dbus login
 	nftables dnsmasq conntrack ethtool iproute2 iperf3 iputils-ping tcpdump curl less nano ca-certificates
 )
 mode=auto

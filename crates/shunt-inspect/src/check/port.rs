@@ -168,13 +168,7 @@ impl Port {
                 .collect(),
             settings: settings.collect(),
             addresses: addresses.lines().map(|line| line.split("\\ ").next().unwrap_or(line)).collect(),
-            // The kernel removes and adds routes of these protocols with the link.
-            routes: routes
-                .concat()
-                .lines()
-                .filter(|line| !line.contains("proto kernel"))
-                .collect::<Vec<_>>()
-                .join("\n"),
+            routes: lasting_routes(&routes.concat()),
         })
     }
 
@@ -265,9 +259,23 @@ fn difference(before: &State, after: &State) -> String {
     lines.take(3).map(|(a, b)| format!("{} became {};", a.trim(), b.trim())).collect::<Vec<_>>().join(" ")
 }
 
+/// Routes that a check must leave as they were. The kernel itself adds and removes those of its own, with the link, and
+/// those of router advertisements, whose time runs out.
+fn lasting_routes(routes: &str) -> String {
+    let of_kernel = |line: &&str| line.contains("proto kernel") || line.contains("proto ra ");
+    routes.lines().filter(|line| !of_kernel(line)).collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn routes_that_the_kernel_keeps_by_itself_are_not_compared() {
+        let routes = "default via 10.0.2.2 \n10.0.2.0/24 proto kernel scope link src 10.0.2.15 \n\
+            default via fe80::2 proto ra metric 1024 expires 1626sec hoplimit 64 pref medium\n";
+        assert_eq!(lasting_routes(routes), "default via 10.0.2.2 ");
+    }
 
     #[test]
     fn a_program_is_in_a_process_group_of_its_own() {
