@@ -39,6 +39,7 @@ enum shunt_control_flags {
 	SHUNT_CONTROL_HOLD_NEW4 = 1 << 12, /* learn UDP over IPv4 only after the first reply */
 	SHUNT_CONTROL_HOLD_NEW6 = 1 << 13,
 	SHUNT_CONTROL_FINALS = 1 << 14, /* a reader of shunt_finals is present */
+	SHUNT_CONTROL_REST = 1 << 15, /* keep no candidates, wake the daemon: ports may lack the egress program */
 };
 
 struct shunt_port {

@@ -14,6 +14,7 @@ enum shunt_event_kind {
 	SHUNT_EVENT_IN_WINDOW = 5, /* an RST within the window, which the receiver may ignore */
 	SHUNT_EVENT_BLIND = 6, /* a FIN or RST outside the window: conntrack accepts it, the receiver does not */
 	SHUNT_EVENT_TX_ERROR = 7, /* the driver of `ifindex` refuses redirected frames; no connection */
+	SHUNT_EVENT_WAKE = 8, /* there is something to learn, and SHUNT_CONTROL_REST is set; no connection */
 };
 
 enum shunt_trace_kind {

@@ -153,6 +153,12 @@ static __always_inline __u8 shunt_l4_proto_of(__u32 family, const void *l3)
 	return family == 4 ? ((const struct iphdr *)l3)->protocol : ((const struct ipv6hdr *)l3)->nexthdr;
 }
 
+/* The TTL or the hop limit of an IP header. */
+static __always_inline __u8 shunt_hop_limit_of(__u32 family, const void *l3)
+{
+	return family == 4 ? ((const struct iphdr *)l3)->ttl : ((const struct ipv6hdr *)l3)->hop_limit;
+}
+
 /*
  * The end of the headers of a packet without options. A caller that has found them to be within the frame may pass this
  * as the end of the frame: clang then knows the results of the comparisons with it.

@@ -19,6 +19,16 @@ enum {
 	WATCHED = 0x200, /* plus the reason: a packet that can teach a flow, for shunt_in_watched() */
 };
 
+/* Time between two requests to end a rest. */
+enum { SHUNT_WAKE_MS = 100 };
+
+/* What handle_usual() handles; always a constant. */
+enum usual {
+	UNTAGGED,
+	TAGGED, /* with a tag beside the frame */
+	NO_FLOWS, /* untagged; there are no flows, no survey, and learning is on */
+};
+
 /* Passes a packet to Linux and counts the reason. `cookie` names the candidate, 0 for none. */
 static __always_inline int pass(struct __sk_buff *skb, const struct shunt_port *port, __u32 bytes,
 				enum shunt_reason why, __u16 cookie)
@@ -67,11 +77,16 @@ static __always_inline __u32 learn_pkts(__u8 l4_proto)
 /*
  * Whether to learn from a packet of a tuple without a flow. The tuple must be seen often, and not be refused recently.
  */
-static __always_inline int should_learn(struct shunt_sighting *s, __u8 l4_proto, __u64 hash, __u32 now)
+static __always_inline int is_worth_a_flow(struct shunt_sighting *s, __u8 l4_proto, __u64 hash, __u32 now)
 {
-	if (!(shunt_control.flags & SHUNT_CONTROL_LEARN) || shunt_unlikely(shunt_is_quiet(s, hash, now)))
+	if (shunt_unlikely(shunt_is_quiet(s, hash, now)))
 		return 0;
 	return shunt_unlikely(shunt_count_sighting(s, hash, now) >= learn_pkts(l4_proto));
+}
+
+static __always_inline int should_learn(struct shunt_sighting *s, __u8 l4_proto, __u64 hash, __u32 now)
+{
+	return shunt_control.flags & SHUNT_CONTROL_LEARN && is_worth_a_flow(s, l4_proto, hash, now);
 }
 
 /* While the table is nearly full, entries are reserved for tuples that are seen often. */
@@ -147,6 +162,27 @@ static __always_inline __u16 save_candidate(struct __sk_buff *skb, const struct 
 	return state & SHUNT_CANDIDATE_COOKIE;
 }
 
+/* When the daemon was last asked to end the rest. Not more often than every SHUNT_WAKE_MS. */
+__u64 shunt_asked SEC(".bss.asked");
+
+/* Asks the daemon to end the rest. */
+static __noinline int wake_daemon(void)
+{
+	__u64 now = shunt_now();
+	struct shunt_event *event;
+
+	if (now - shunt_asked < shunt_ticks(SHUNT_WAKE_MS))
+		return 0;
+	event = bpf_ringbuf_reserve(&shunt_events, sizeof(*event), 0);
+	if (!event)
+		return -1;
+	shunt_asked = now;
+	__builtin_memset(event, 0, sizeof(*event));
+	event->kind = SHUNT_EVENT_WAKE;
+	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
 /*
  * As shunt_in_watched(), for a packet that has been parsed. A global function, so that the verifier checks it once, for
  * any description of a packet, and not for each way of parsing.
@@ -165,6 +201,10 @@ __noinline int shunt_watch_parsed(struct __sk_buff *skb, const struct shunt_pack
 	hold = shunt_skb_decrypted(skb) ? SHUNT_IPSEC : learning_blocked(port->flags, p);
 	if (hold != SHUNT_OK)
 		return pass(skb, port, p->l3_bytes, hold, 0);
+	if (shunt_control.flags & SHUNT_CONTROL_REST) {
+		wake_daemon();
+		return pass(skb, port, p->l3_bytes, why, 0);
+	}
 	if (p->family == 6 && shunt_skb_make_headroom(skb)) {
 		counters = shunt_counters_of(port->slot);
 		return counters ? shunt_skb_drop(counters) : SHUNT_TC_DROP;
@@ -378,20 +418,23 @@ __noinline int shunt_ingress_general(struct __sk_buff *skb)
 }
 
 /* Passes a packet of a tuple without a flow. */
-static __always_inline int miss(struct __sk_buff *skb, const struct shunt_packet *p, __u8 l4_proto, __u64 hash,
-				__u32 now)
+static __always_inline int miss(struct __sk_buff *skb, const struct shunt_packet *p, __u32 family, __u8 l4_proto,
+				enum usual form, const void *l3, __u64 hash, __u32 now)
 {
 	struct shunt_sighting *s = shunt_sighting_of(hash);
-	enum shunt_reason why = shunt_admit(p);
+	enum shunt_reason why = shunt_admit_tcp(p);
 
 	if (l4_proto == IPPROTO_TCP && shunt_unlikely(s->expired))
 		return shunt_tc_other();
+	/* As shunt_admit(), without the class of the packet. */
+	if (why == SHUNT_OK && shunt_unlikely(shunt_hop_limit_of(family, l3) <= 1))
+		why = SHUNT_TTL;
 	if (shunt_unlikely(why != SHUNT_OK)) {
 		if (l4_proto == IPPROTO_TCP)
 			shunt_restart_sighting(s, hash, p);
 		return punt_unknown(skb, p, why, 0);
 	}
-	if (should_learn(s, l4_proto, hash, now))
+	if (form == NO_FLOWS ? is_worth_a_flow(s, l4_proto, hash, now) : should_learn(s, l4_proto, hash, now))
 		return WATCHED + SHUNT_MISS;
 	return punt(skb, p->l3_bytes, SHUNT_MISS);
 }
@@ -415,11 +458,11 @@ static __always_inline int segments_fit(struct __sk_buff *skb, struct shunt_pack
 }
 
 /*
- * In this and in the functions below, `tagged` is a constant: whether the tag is beside the frame. The headers, without
- * options, are in the frame.
+ * In this and in the functions below, `form` is a constant: whether the tag is beside the frame, or that there is none
+ * and the table is empty. The headers, without options, are in the frame.
  */
-static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, __u8 l4_proto, int tagged,
-				void *l3, __u64 jiffies)
+static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, __u8 l4_proto,
+				enum usual form, void *l3, __u64 jiffies)
 {
 	/* Flows that are left to shunt_ingress_general(): a proof is due, or there are two tags. */
 	const union shunt_head excluded = { .punt_due = 0xff, .out_tags = 0xfe };
@@ -436,10 +479,11 @@ static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, _
 	if (shunt_unlikely(shunt_parse_l3(family, l3, end, skb->ifindex, p, &key) != SHUNT_OK))
 		return shunt_tc_other();
 	hash = shunt_hash(family, &key);
-	if (!shunt_empty())
+	if (form != NO_FLOWS && !shunt_empty())
 		f = shunt_find_soon(family, &key, hash, &entry);
 	if (!f)
-		return shunt_is_to_group(eth) ? shunt_tc_other() : miss(skb, p, l4_proto, hash, jiffies);
+		return shunt_is_to_group(eth) ? shunt_tc_other() :
+						miss(skb, p, family, l4_proto, form, l3, hash, jiffies);
 	shunt_keep(f);
 	hidden = shunt_skb_hidden(skb);
 	/* The last helper before the end: the checks between use registers that helpers destroy. */
@@ -467,31 +511,31 @@ static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, _
 	}
 	/* A constant for these, since most single packets are such once GRO has seen them. */
 	if (hidden.summed == SHUNT_SUMMED_UNNECESSARY)
-		return forward_good(skb, p, family, l4_proto, tagged, f, entry, l3, SHUNT_SUMMED_UNNECESSARY, counters,
-				    jiffies);
-	return forward_good(skb, p, family, l4_proto, tagged, f, entry, l3, hidden.summed, counters, jiffies);
+		return forward_good(skb, p, family, l4_proto, form == TAGGED, f, entry, l3, SHUNT_SUMMED_UNNECESSARY,
+				    counters, jiffies);
+	return forward_good(skb, p, family, l4_proto, form == TAGGED, f, entry, l3, hidden.summed, counters, jiffies);
 }
 
-static __always_inline int handle(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, int tagged, void *l3,
-				  void *end, __u64 jiffies)
+static __always_inline int handle(struct __sk_buff *skb, struct shunt_packet *p, __u32 family, enum usual form,
+				  void *l3, void *end, __u64 jiffies)
 {
 	__u8 l4_proto = shunt_l4_proto_of(family, l3);
 
 	if (l4_proto == IPPROTO_UDP)
-		return find(skb, p, family, IPPROTO_UDP, tagged, l3, jiffies);
+		return find(skb, p, family, IPPROTO_UDP, form, l3, jiffies);
 	if (l4_proto == IPPROTO_TCP && shunt_headers_end(family, IPPROTO_TCP, l3) <= end)
-		return find(skb, p, family, IPPROTO_TCP, tagged, l3, jiffies);
+		return find(skb, p, family, IPPROTO_TCP, form, l3, jiffies);
 	return shunt_tc_other();
 }
 
-static __always_inline int handle_usual(struct __sk_buff *skb, int tagged)
+static __always_inline int handle_usual(struct __sk_buff *skb, enum usual form)
 {
 	void *l3, *end;
 	__u32 family;
 	struct shunt_packet p;
 	__u64 jiffies = shunt_now();
 
-	if (shunt_unlikely(shunt_control.flags & SHUNT_CONTROL_SURVEY))
+	if (form != NO_FLOWS && shunt_unlikely(shunt_control.flags & SHUNT_CONTROL_SURVEY))
 		shunt_survey(skb);
 	l3 = shunt_untagged_l3((void *)(long)skb->data);
 	end = (void *)(long)skb->data_end;
@@ -501,36 +545,57 @@ static __always_inline int handle_usual(struct __sk_buff *skb, int tagged)
 		return shunt_tc_other();
 	family = shunt_family_of(shunt_proto_before(l3));
 	shunt_untagged(&p);
-	if (tagged)
+	if (form == TAGGED)
 		shunt_add_tag(&p, skb->vlan_proto, shunt_htons(skb->vlan_tci));
 	if (family == 4)
-		return handle(skb, &p, 4, tagged, l3, end, jiffies);
+		return handle(skb, &p, 4, form, l3, end, jiffies);
 	if (family == 6 && shunt_headers_end(6, IPPROTO_UDP, l3) <= end)
-		return handle(skb, &p, 6, tagged, l3, end, jiffies);
+		return handle(skb, &p, 6, form, l3, end, jiffies);
 	return shunt_tc_other();
 }
 
 static __noinline int shunt_in_untagged(struct __sk_buff *skb)
 {
-	return handle_usual(skb, 0);
+	return handle_usual(skb, UNTAGGED);
 }
 
 static __noinline int shunt_in_tagged(struct __sk_buff *skb)
 {
 	/* Before Linux 6.2, the kernel may leave the protocol of a tag that it has removed. */
-	return skb->vlan_present ? handle_usual(skb, 1) : shunt_tc_other();
+	return skb->vlan_present ? handle_usual(skb, TAGGED) : shunt_tc_other();
 }
 
-SEC("tcx/ingress")
-int shunt_in(struct __sk_buff *skb)
+/* Handles a packet that the functions above have left. */
+static __always_inline int finish(struct __sk_buff *skb, int verdict)
 {
-	int verdict = shunt_unlikely(skb->vlan_proto) ? shunt_in_tagged(skb) : shunt_in_untagged(skb);
-
 	if (shunt_likely(verdict < SHUNT_TC_OTHER))
 		return verdict;
 	if (verdict == SHUNT_TC_OTHER)
 		verdict = shunt_ingress_general(skb);
 	return verdict < WATCHED ? verdict : shunt_in_watched(skb, verdict - WATCHED);
+}
+
+SEC("tcx/ingress")
+int shunt_in(struct __sk_buff *skb)
+{
+	return finish(skb, shunt_unlikely(skb->vlan_proto) ? shunt_in_tagged(skb) : shunt_in_untagged(skb));
+}
+
+/*
+ * As shunt_in(), while the data plane rests: the table is empty. Only what nearly all packets are is handled here, so
+ * little that it needs no function of its own. Nothing depends on when the programs are exchanged.
+ */
+SEC("tcx/ingress")
+int shunt_in_rest(struct __sk_buff *skb)
+{
+	const __u32 usual = SHUNT_CONTROL_LEARN, mask = usual | SHUNT_CONTROL_SURVEY;
+
+	if (shunt_unlikely(skb->vlan_proto || !shunt_empty() || (shunt_control.flags & mask) != usual)) {
+		if (shunt_control.flags & SHUNT_CONTROL_SURVEY)
+			shunt_survey(skb);
+		return finish(skb, SHUNT_TC_OTHER);
+	}
+	return finish(skb, handle_usual(skb, NO_FLOWS));
 }
 
 /*

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod ahead;
+mod at_rest;
 mod checksums;
 mod conntrack;
 mod ends;

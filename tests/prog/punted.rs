@@ -1,6 +1,6 @@
 //! Packets that must not take the fast path go to Linux unchanged, and are counted under their reason.
 
-use crate::rig::{EPOCH, Pair, ROUTER, Rig, bridged, pairs, reason, with_rig};
+use crate::rig::{EPOCH, Pair, ROUTER, Rig, bridged, pairs, reason, with_both_on_ingress};
 use shunt_bpf::abi::{self, Counters, FLOW_PENDING};
 use shunt_testkit::wait_for;
 use shunt_traffic::testrun::{TC_NEXT, TC_REDIRECT, XDP_DROP, XDP_PASS, XDP_REDIRECT};
@@ -40,7 +40,7 @@ fn assert_punted_by_tc(rig: &Rig<'_>, frame: &[u8], why: &str) {
 
 /// Asserts that packets are punted that differ from those of a known flow by `change`.
 fn punted_when(why: &str, change: impl Fn(Packet) -> Option<Packet> + Sync) {
-    with_rig(|rig| {
+    with_both_on_ingress(|rig| {
         for pair in pairs() {
             rig.learn(&pair);
             if let Some(packet) = change(pair.before) {
@@ -52,7 +52,7 @@ fn punted_when(why: &str, change: impl Fn(Packet) -> Option<Packet> + Sync) {
 
 /// Asserts that packets of a flow are punted after `change` to the flow or the rig.
 fn punted_after(why: &str, change: impl Fn(&mut Rig<'_>, &Pair) + Sync) {
-    with_rig(|rig| {
+    with_both_on_ingress(|rig| {
         for pair in pairs() {
             change(rig, &pair);
             assert_punted(rig, &pair.before.to_bytes(), why);
@@ -71,7 +71,7 @@ fn to_another_mac() {
 
 #[test]
 fn from_another_mac_where_it_is_bridged() {
-    with_rig(|rig| {
+    with_both_on_ingress(|rig| {
         for pair in pairs() {
             let pair = bridged(&pair);
             rig.learn(&pair);
@@ -114,7 +114,7 @@ fn with_a_wrong_header_checksum() {
 
 #[test]
 fn cut_short() {
-    with_rig(|rig| {
+    with_both_on_ingress(|rig| {
         for pair in pairs() {
             rig.learn(&pair);
             let frame = pair.before.to_bytes();
@@ -132,7 +132,7 @@ fn cut_short() {
 
 #[test]
 fn with_a_udp_length_of_its_own() {
-    with_rig(|rig| {
+    with_both_on_ingress(|rig| {
         for pair in pairs().into_iter().filter(|pair| pair.before.udp().is_some()) {
             rig.learn(&pair);
             let mut frame = pair.before.to_bytes();
@@ -183,7 +183,7 @@ fn of_another_protocol() {
         packet.transport = Transport::Other(47);
         Some(packet)
     });
-    with_rig(|rig| {
+    with_both_on_ingress(|rig| {
         let arp = Packet::other(0x0806, [0; 46]).macs(Mac([2; 6]), ROUTER);
         assert_punted(rig, &arp.to_bytes(), "protocol");
     });
@@ -218,7 +218,7 @@ fn with_three_tags() {
 #[test]
 fn of_a_class_other_than_the_flows() {
     punted_when("class", |packet| Some(packet.with_class(0x28)));
-    with_rig(|rig| {
+    with_both_on_ingress(|rig| {
         for tags in [[Tag::service(5), Tag::vlan(6)], [Tag::vlan(5), Tag::vlan(6)]] {
             for pair in pairs() {
                 let tagged = pair.map(|packet| packet.with_tags(&tags));
@@ -277,7 +277,7 @@ fn without_a_daemon_static_flows_included() {
 
 #[test]
 fn during_a_sample_of_the_slow_path_and_not_after_it() {
-    with_rig(|rig| {
+    with_both_on_ingress(|rig| {
         let meter = rig.plane.net_time_loader().unwrap().load().unwrap();
         for pair in pairs() {
             let key = rig.learn(&pair);
@@ -304,7 +304,7 @@ fn during_a_sample_of_the_slow_path_and_not_after_it() {
 
 #[test]
 fn a_sample_that_nobody_ends_ends_by_itself_and_a_dead_daemon_stays_dead() {
-    with_rig(|rig| {
+    with_both_on_ingress(|rig| {
         let meter = rig.plane.net_time_loader().unwrap().load().unwrap();
         for pair in pairs() {
             rig.learn(&pair);
@@ -330,7 +330,7 @@ fn a_sample_that_nobody_ends_ends_by_itself_and_a_dead_daemon_stays_dead() {
 
 #[test]
 fn pending_flows_by_xdp() {
-    with_rig(|rig| {
+    with_both_on_ingress(|rig| {
         for pair in pairs() {
             rig.learn_as(&pair, |entry| entry.flow.state = FLOW_PENDING);
             let frame = pair.before.to_bytes();
@@ -343,7 +343,7 @@ fn pending_flows_by_xdp() {
 
 #[test]
 fn to_a_port_that_is_gone() {
-    with_rig(|rig| {
+    with_both_on_ingress(|rig| {
         for pair in pairs() {
             rig.learn_as(&pair, |entry| {
                 entry.flow.out_slot = 9;
@@ -357,7 +357,7 @@ fn to_a_port_that_is_gone() {
 /// XDP has already rewritten the frame when it finds the port missing.
 #[test]
 fn not_what_xdp_sends_to_a_port_that_is_gone_which_counts_as_dropped() {
-    with_rig(|rig| {
+    with_both_on_ingress(|rig| {
         for pair in pairs() {
             rig.learn_as(&pair, |entry| entry.flow.out_slot = 9);
             let (outcome, counted) = rig.counted(|| rig.xdp(&pair.before.to_bytes()));

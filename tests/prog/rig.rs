@@ -37,11 +37,23 @@ pub(crate) struct Rig<'n> {
     pub(crate) out: u32,
     /// The data plane's clock when the rig was set up.
     pub(crate) now: u32,
+    /// Whether the tc program on ingress is the one of a data plane that rests.
+    pub(crate) at_rest: bool,
 }
 
 /// Runs a test on a rig whose links are down, so that no other packets are counted. Skips the test if it is not root.
 pub(crate) fn with_rig(test: impl FnOnce(&mut Rig<'_>) + Send) {
     with_xdp(false, test);
+}
+
+/// As [`with_rig`], twice: also with the program on ingress of a data plane that rests.
+pub(crate) fn with_both_on_ingress(test: impl Fn(&mut Rig<'_>) + Sync) {
+    for at_rest in [false, true] {
+        with_rig(|rig| {
+            rig.at_rest = at_rest;
+            test(rig);
+        });
+    }
 }
 
 /// As [`with_rig`], with the XDP program that can verify L4 checksums.
@@ -75,7 +87,7 @@ fn with_xdp(verify_xdp: bool, test: impl FnOnce(&mut Rig<'_>) + Send) {
         plane.attach(port, 0, true).unwrap();
         plane.attach(out, abi::PORT_XDP_OUT, true).unwrap();
         let now = plane.sweep(REPROVE, false).unwrap().now_ticks;
-        test(&mut Rig { ns: &ns, plane, port, out, now });
+        test(&mut Rig { ns: &ns, plane, port, out, now, at_rest: false });
     });
 }
 
@@ -139,6 +151,10 @@ impl Rig<'_> {
     }
 
     pub(crate) fn tc(&self, frame: &[u8]) -> Outcome {
+        if self.at_rest {
+            let program = self.plane.program_at_rest().unwrap();
+            return TestRun::of(program, Hook::Ingress, self.port).run(frame).unwrap();
+        }
         self.run(Hook::Ingress, frame)
     }
 

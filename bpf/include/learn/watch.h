@@ -66,7 +66,11 @@ static __always_inline struct shunt_sighting *shunt_sighting_of(__u64 hash)
 /* Tells apart tuples that share a sighting; never 0. */
 static __always_inline __u16 shunt_fingerprint(__u64 hash)
 {
-	return hash >> 48 ?: 1;
+	__u32 bits = hash >> 48;
+
+	/* Clang would compare the hash with a number of 64 bits. */
+	shunt_keep(bits);
+	return bits ?: 1;
 }
 
 /* Whether a device is the ingress port of a candidate, or stacked on it. */

@@ -73,6 +73,10 @@ pub struct Config {
     /// The number of flows in use from which on the engine `xdp` loads the flows of waiting packets ahead, where it
     /// knows the driver's ring (veth); 0 never does. With few flows, that costs more than it saves.
     pub look_ahead_flows: u32,
+    /// The time without flows after which the data plane rests: until there is something to learn, ports have no hook
+    /// that is not needed. 0 never does.
+    #[serde(with = "duration")]
+    pub rest_after: Duration,
     /// The receive buffer of each netlink socket, in bytes. If more changes are queued, the kernel drops some.
     pub netlink_buffer: u32,
     /// The name or number of the group whose members may read from the control socket; if empty, only root may.
@@ -204,6 +208,7 @@ impl Default for Config {
             limits: LimitChoice::Slow,
             verify_checksums: ChecksumChoice::Auto,
             look_ahead_flows: 16384,
+            rest_after: Duration::from_secs(60),
             netlink_buffer: 4 << 20,
             read_group: String::new(),
             metrics: None,

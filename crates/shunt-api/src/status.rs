@@ -292,6 +292,10 @@ pub struct PortStatus {
     /// Whether the XDP program loads the flows of waiting packets ahead: see `look_ahead_flows` of the configuration.
     #[serde(default)]
     pub looks_ahead: bool,
+    /// Whether the port rests: it has only the hooks that look for something to learn. See `rest_after` of the
+    /// configuration.
+    #[serde(default)]
+    pub rests: bool,
     /// Whether a packet socket captures on the port, so that its flows take the slow path.
     pub captured: bool,
     /// tc filters, TCX programs and qdiscs of others through which packets of this port pass. Learning is off for

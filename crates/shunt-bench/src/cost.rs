@@ -32,12 +32,15 @@ pub struct Options {
     /// Time limit for one guest
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
+    /// Measure only this setting, such as `IPv4 NAT`
+    #[arg(long, value_name = "NAME")]
+    setting: Option<String>,
 }
 
 /// The kernel of the guests, and the committed results with it.
 const KERNEL: &str = "newest";
 const COMMITTED: &str = "lab/results/cost-7.3.json";
-const PATHS: [Path; 4] = [Path::Slow, Path::Idle, Path::Tc, Path::Xdp];
+const PATHS: [Path; 5] = [Path::Slow, Path::Idle, Path::Rest, Path::Tc, Path::Xdp];
 const SETTINGS: [Setting; 4] = [
     Setting { family: Family::Ipv4, nat: true, tag: Tagging::None },
     Setting { family: Family::Ipv4, nat: true, tag: Tagging::Popped },
@@ -69,9 +72,21 @@ pub fn run(options: &Options, guests: &dyn CountingGuests) -> anyhow::Result<()>
         flows: &[FLOWS],
         runs: RUNS,
     };
-    plan.measure(guests, SETTINGS.to_vec(), options.jobs, |setting, output| {
+    let is_wanted =
+        |setting: &Setting| options.setting.as_ref().is_none_or(|name| *name == setting.to_string());
+    let settings: Vec<Setting> = SETTINGS.into_iter().filter(is_wanted).collect();
+    ensure!(
+        !settings.is_empty(),
+        "no such setting; there are: {}",
+        SETTINGS.map(|s| s.to_string()).join("; ")
+    );
+    plan.measure(guests, settings, options.jobs, |setting, output| {
         eprintln!("measured: {setting}");
-        add(&mut file.lock().unwrap_or_else(PoisonError::into_inner), setting, output);
+        let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+        add(&mut file, setting, output);
+        if let Err(error) = file.save() {
+            eprintln!("cannot save: {error}");
+        }
     });
     let file = file.into_inner().unwrap_or_else(PoisonError::into_inner);
     let now = file.results().clone();

@@ -169,8 +169,9 @@ fn set_filter(program: &impl AsFd, ifindex: u32, hook: Hook, handle: u32) -> Res
     Ok(target)
 }
 
-/// The tc programs on ingress: of ports with an Ethernet header, and of ports without layer 2.
-pub(crate) const INGRESS: [&str; 2] = ["shunt_in", "shunt_in_l3"];
+/// The tc programs on ingress: of ports with an Ethernet header, of ports without layer 2, and of the former while the
+/// data plane rests.
+pub(crate) const INGRESS: [&str; 3] = ["shunt_in", "shunt_in_l3", "shunt_in_rest"];
 
 /// Whether a device is a port of Shunt, by TCX.
 pub fn is_port(ifindex: u32) -> bool {

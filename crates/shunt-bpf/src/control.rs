@@ -156,6 +156,11 @@ impl ControlBlock {
         self.set_flags(abi::CONTROL_SURVEY, if on { abi::CONTROL_SURVEY } else { 0 });
     }
 
+    /// Begins or ends a rest: candidates are kept only outside of it.
+    pub fn set_rest(&self, on: bool) {
+        self.set_flags(abi::CONTROL_REST, if on { abi::CONTROL_REST } else { 0 });
+    }
+
     /// Turns traces on or off.
     pub fn set_tracing(&self, on: bool) {
         self.set_flags(abi::CONTROL_TRACE, if on { abi::CONTROL_TRACE } else { 0 });

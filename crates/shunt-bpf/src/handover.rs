@@ -92,7 +92,7 @@ fn map_id(map: BorrowedFd<'_>) -> io::Result<u32> {
 }
 
 fn handed(ifindex: u32, port: &AttachedPort) -> Option<(HandedPort, Vec<BorrowedFd<'_>>)> {
-    let AttachedTc { mode, ingress, egress } = port.tc.as_ref()?;
+    let AttachedTc { mode, ingress, egress, .. } = port.tc.as_ref()?;
     let xdp = port.xdp.as_ref();
     let attachments = [Some(ingress), egress.as_ref(), xdp.map(|xdp| &xdp.attachment)];
     let links = attachments.into_iter().flatten().filter_map(Attachment::link).collect();
@@ -211,7 +211,7 @@ impl DataPlane {
         };
         let (ingress, egress) = (tc(Hook::Ingress, true), tc(Hook::Egress, egress));
         let ingress = ingress.ok_or_else(missing).map_err(failed(Hook::Ingress))?;
-        let attached = AttachedTc { mode, ingress, egress };
+        let attached = AttachedTc { mode, ingress, egress, rests: false };
         let former = links.next();
         self.exchange_tc(ifindex, flags, &attached)?;
         let xdp = match (xdp, former) {
@@ -226,7 +226,7 @@ impl DataPlane {
     }
 
     fn exchange_tc(&self, ifindex: u32, flags: u16, attached: &AttachedTc) -> Result<(), Error> {
-        let ingress = program(&self.tc, &TC_FORWARD, ingress_name(flags))?;
+        let ingress = program(&self.tc, &TC_FORWARD, ingress_name(flags, false))?;
         self.put(ifindex, Hook::Ingress, &attached.ingress, ingress.as_fd())?;
         match (&attached.egress, &self.watch) {
             (Some(egress), Some(watch)) => {

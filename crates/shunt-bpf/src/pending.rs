@@ -34,6 +34,8 @@ pub struct AttachedTc {
     pub(crate) mode: AttachMode,
     pub(crate) ingress: Attachment,
     pub(crate) egress: Option<Attachment>,
+    /// Whether they are those of a data plane that rests: see [`crate::TcExchange`].
+    pub(crate) rests: bool,
 }
 
 impl AttachedTc {
@@ -71,7 +73,7 @@ impl TcPrograms {
             }
             (Some(egress), AttachMode::Clsact) => Some(self.filter(egress, Hook::Egress)?),
         };
-        Ok(AttachedTc { mode, ingress, egress })
+        Ok(AttachedTc { mode, ingress, egress, rests: false })
     }
 
     fn filter(&self, program: &OwnedFd, hook: Hook) -> Result<Attachment, Error> {

@@ -74,7 +74,7 @@ pub enum Changes {
 /// The ids of a data plane's tc programs; `None` for a program that is not loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnPrograms {
-    ingress: [Option<u32>; 2],
+    ingress: [Option<u32>; 3],
     egress: Option<u32>,
 }
 
@@ -82,7 +82,7 @@ impl OwnPrograms {
     /// The names of TCX programs on a device that do not belong to the data plane, in execution order. Waits for the
     /// RTNL lock.
     pub fn others_at(self, ifindex: u32, hook: Hook) -> Vec<String> {
-        let own = if hook == Hook::Egress { [self.egress, None] } else { self.ingress };
+        let own = if hook == Hook::Egress { [self.egress, None, None] } else { self.ingress };
         // A program without a name is listed by its id. So is one that was unloaded since the query; the next query
         // will not list it.
         let name = |id| attach::program_name(id).filter(|name| !name.is_empty());
@@ -312,13 +312,17 @@ impl DataPlane {
 }
 
 /// The name of the tc program on ingress of a port with these flags (`PORT_*`).
-pub(crate) fn ingress_name(flags: u16) -> &'static str {
-    let [with_l2, without_l2] = INGRESS;
-    if flags & abi::PORT_NO_L2 == 0 { with_l2 } else { without_l2 }
+pub(crate) fn ingress_name(flags: u16, rests: bool) -> &'static str {
+    let [with_l2, without_l2, at_rest] = INGRESS;
+    match flags & abi::PORT_NO_L2 == 0 {
+        false => without_l2,
+        true if rests => at_rest,
+        true => with_l2,
+    }
 }
 
 /// The program of an object. `None` if the object has no program of that name.
-fn named<'o>(object: &'o Object, name: &str) -> Option<BorrowedFd<'o>> {
+pub(crate) fn named<'o>(object: &'o Object, name: &str) -> Option<BorrowedFd<'o>> {
     let program = object.progs().find(|p| p.name() == OsStr::new(name))?;
     // SAFETY: the object, and so its program's descriptor, lives as long as the borrow.
     Some(unsafe { BorrowedFd::<'o>::borrow_raw(program.as_fd().as_raw_fd()) })

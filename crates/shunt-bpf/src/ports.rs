@@ -63,7 +63,7 @@ impl DataPlane {
         if self.former.had_slot(epoch, slot) || self.former.had_device(epoch, ifindex) {
             self.control.move_epoch();
         }
-        let ingress = program(&self.tc, &TC_FORWARD, ingress_name(flags))?;
+        let ingress = program(&self.tc, &TC_FORWARD, ingress_name(flags, false))?;
         let egress = match &self.watch {
             Some(watch) => Some(program(watch, &TC_WATCH, "shunt_out")?),
             None => None,

@@ -58,6 +58,8 @@ pub struct Core {
     for_external: ExternalPorts,
     /// Ports that the configuration no longer names, until the ports are planned.
     unchosen: BTreeSet<u32>,
+    /// Whether the data plane rests.
+    rests: bool,
     /// How often the ports have been planned.
     plans: u64,
 }
@@ -187,6 +189,10 @@ impl Core {
                 self.external = state;
             }
             Event::Surveyed(counts) => steps.replan |= self.surveys.counted(now, &counts),
+            Event::Rests(rests) => {
+                steps.replan |= self.rests != rests;
+                self.rests = rests;
+            }
             Event::Chosen(choice) => self.choose(choice, steps),
             Event::BridgeCalls(calls) => steps.replan |= self.bridge_calls.replace(calls) != Some(calls),
             Event::Rules => steps.actions.extend(self.rules_changed(now)),
@@ -472,6 +478,9 @@ impl Core {
         );
         self.surveys.set_ports(now, &self.choice.surveyed(&self.network, &want));
         self.choice.apply_surveys(&self.network, &self.surveys, &mut want);
+        if self.rests {
+            ports::take_programs_off(&self.network, &mut want);
+        }
         let gone: Vec<u32> =
             self.ports.keys().copied().filter(|ifindex| !want.contains_key(ifindex)).collect();
         if !gone.is_empty() {

@@ -335,6 +335,8 @@ pub enum Event {
     Surveyed(BTreeMap<u32, SurveyCounts>),
     /// The external engine began or ceased to serve ports.
     External(ExternalState),
+    /// The data plane rests from now on, or no longer: there is no flow, and nothing to learn.
+    Rests(bool),
     /// The sysctls of br_netfilter; `None` if br_netfilter is not loaded.
     BridgeCalls(Option<BridgeCalls>),
     /// Somebody changed the configuration.

@@ -195,6 +195,7 @@ impl Network {
             | Event::Surveyed(_)
             | Event::External(_)
             | Event::BridgeCalls(_)
+            | Event::Rests(_)
             | Event::Chosen(_)
             | Event::Rules
             | Event::RulesetRead(_)

@@ -139,6 +139,21 @@ fn leave_to_tc_until_accepted(network: &Network, plan: &mut BTreeMap<u32, PortVi
     }
 }
 
+/// Takes XDP off the ports where it comes back at once and resets no link, since there is no flow to forward. Their
+/// engine stays: other programs still lead there when the first flow is learned.
+pub(crate) fn take_programs_off(network: &Network, plan: &mut BTreeMap<u32, PortView>) {
+    let is_cheap = |ifindex: &u32| {
+        let kind = network.links.get(ifindex).and_then(|link| link.kind.as_deref());
+        matches!(kind, Some("veth" | "tun"))
+    };
+    for (_, PortView { setting, reason, .. }) in plan.iter_mut().filter(|(ifindex, _)| is_cheap(ifindex)) {
+        if setting.xdp_in && !setting.xdp_external {
+            setting.xdp_in = false;
+            reason.push_str("; no program while there are no flows");
+        }
+    }
+}
+
 /// Adds to the reasons of NICs where XDP could run if it saw the VLAN tags.
 fn explain_hidden_tags(network: &Network, plan: &mut BTreeMap<u32, PortView>) {
     for (ifindex, view) in plan.iter_mut().filter(|(_, view)| view.setting.engine == Engine::Xdp) {

@@ -13,6 +13,7 @@ mod kernel_state;
 mod look_ahead;
 mod recorder;
 mod reload;
+mod rest;
 mod ruleset_reader;
 mod settings;
 mod status;
@@ -48,6 +49,7 @@ use hand_over::{HandOver, Leaving, Listening};
 use kernel_state::KernelReads;
 use look_ahead::LookingAhead;
 use recorder::Recorder;
+use rest::Rest;
 use ruleset_reader::RulesetReader;
 use shunt_api::{Config, Failure, Instance, RestartKind};
 use shunt_bpf::DataPlane;
@@ -134,6 +136,7 @@ pub(crate) struct Daemon {
     /// What the daemon before this one has attached.
     inherited: Inherited,
     looking_ahead: LookingAhead,
+    rest: Rest,
     /// Why a port could not be attached to before the event loop runs.
     first_failure: Option<Failure>,
     /// Devices that the actions in progress could not attach to.
@@ -193,6 +196,7 @@ impl Daemon {
             hand_over: HandOver::new(Program::of_this_process().ok()),
             inherited: Inherited::default(),
             looking_ahead: LookingAhead::default(),
+            rest: Rest::default(),
             first_failure: None,
             unattached: Vec::new(),
             xdp_refusals: Vec::new(),
@@ -418,6 +422,7 @@ impl Daemon {
         self.settle_reload();
         self.compare_config();
         self.review_look_ahead();
+        self.review_rest();
         self.update_usage();
         self.trace_stream.report_lost(&self.plane);
         service_manager.tick();

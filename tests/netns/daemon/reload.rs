@@ -152,10 +152,10 @@ fn keys_that_are_applied_in_place_leave_flows_fast() {
     let shuntd = Shuntd::on(lab.router()).config(BASE).start();
     stage.teach(&shuntd, &packet);
     let text = "engine = \"tc\"\nreprove = \"25s\"\nidle = \"2h\"\nudp_packets = 5\ntcp_packets = 6\ncaptures = \"ignore\"\nlimits = \"ignore\"\n\
-                verify_checksums = \"never\"\nlook_ahead_flows = 0\nhosts = [\"router.lan\"]\npage_reports = \"\"\nlog = \"debug\"\n\
+                verify_checksums = \"never\"\nlook_ahead_flows = 0\nrest_after = \"0s\"\nhosts = [\"router.lan\"]\npage_reports = \"\"\nlog = \"debug\"\n\
                 [qos.r1]\nrate = \"10M\"";
     write(&shuntd, text);
-    shuntd.wait_until("the file differs", |status| status.config.as_ref().unwrap().differs.len() == 12);
+    shuntd.wait_until("the file differs", |status| status.config.as_ref().unwrap().differs.len() == 13);
     let asked = ask(&shuntd, "{\"dry_run\":true}").unwrap();
     assert!(
         asked.dry_run && asked.changes.iter().all(|change| change.effect == ChangeEffect::InPlace),
@@ -168,7 +168,7 @@ fn keys_that_are_applied_in_place_leave_flows_fast() {
     let config = shuntd.status().config.unwrap();
     assert!(config.differs.is_empty() && config.unusable.is_none(), "{config:?}");
     let last = config.last_reload.unwrap();
-    assert_eq!((last.by.as_str(), last.keys.len(), last.refused), ("shunt reload", 12, None));
+    assert_eq!((last.by.as_str(), last.keys.len(), last.refused), ("shunt reload", 13, None));
     assert_eq!(shuntd.status().unused_queues.len(), 1);
     let (code, text) = printed(&shuntd.shunt(&["reload"]));
     assert!(code == Some(0) && text.contains("nothing differs from what runs"), "{text}");

@@ -6,6 +6,7 @@ mod candidates;
 mod crowds;
 mod flow_states;
 mod refused;
+mod rest;
 mod tcp_ends;
 
 use shunt_api::Engine;

@@ -18,6 +18,7 @@ mod links;
 mod neighbours;
 mod rates;
 mod rates_by_qdisc;
+mod rest;
 mod routed_bridge;
 mod routes;
 mod rules;

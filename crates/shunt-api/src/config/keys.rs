@@ -63,6 +63,7 @@ answers! {
     verify_checksums: InPlace, "Flows go on",
         restart when "the new value is \"always\" and XDP programs are loaded: they verify by instructions of their own";
     look_ahead_flows: InPlace, "Flows go on";
+    rest_after: InPlace, "Flows go on";
     netlink_buffer: Restart, "The kernel gives a socket its buffer when the socket is opened";
     read_group: InPlace, "Flows go on; the new group may connect from now on";
     metrics: InPlace, "Flows go on; the old address is closed and the new one opened";

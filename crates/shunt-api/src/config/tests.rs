@@ -45,6 +45,7 @@ fn every_key_is_read() {
         limits = "ignore"
         verify_checksums = "always"
         look_ahead_flows = 5000
+        rest_after = "3m"
         netlink_buffer = 65536
         read_group = "wheel"
         metrics = "[::1]:9000"
@@ -81,6 +82,7 @@ fn every_key_is_read() {
         limits: LimitChoice::Ignore,
         verify_checksums: ChecksumChoice::Always,
         look_ahead_flows: 5000,
+        rest_after: Duration::from_secs(180),
         netlink_buffer: 65536,
         read_group: "wheel".to_owned(),
         metrics: Some(([0, 0, 0, 0, 0, 0, 0, 1], 9000).into()),

@@ -28,7 +28,7 @@ pub struct Options {
 }
 
 /// The paths in the order of measuring. Those that need a flow table come last, because its entries stay for a while.
-pub const PATHS: [Path; 14] = [
+pub const PATHS: [Path; 15] = [
     Path::Slow,
     Path::HookXdp,
     Path::HookIngress,
@@ -36,6 +36,7 @@ pub const PATHS: [Path; 14] = [
     Path::Hooks,
     Path::HookCount,
     Path::Idle,
+    Path::Rest,
     Path::Tc,
     Path::Xdp,
     Path::Bare,

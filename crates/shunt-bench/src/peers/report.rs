@@ -137,6 +137,7 @@ pub fn target_pairs() -> Vec<(String, PathSetting, PathSetting, f64)> {
         ("shunt xdp / xdp-forward flowtable", Path::Xdp, Path::XdpForwardFlowTable, 1.0),
         ("shunt tc / nf_flowtable", Path::Tc, Path::FlowTable, 0.8),
         ("slow path with shunt up / without", Path::Idle, Path::Slow, 1.05),
+        ("slow path with shunt at rest / without", Path::Rest, Path::Slow, 1.05),
         ("slow path with shunt up / with programs that return at once", Path::Idle, Path::Hooks, 1.015),
         ("shunt tc / bare redirect by tc", Path::Tc, Path::BareTc, 1.3),
     ];

@@ -45,8 +45,10 @@ pub enum Path {
     Tc,
     /// Shunt with the engine that it chooses itself.
     Auto,
-    /// Linux with Shunt up, which learns nothing.
+    /// Linux with Shunt up, which learns nothing, with every hook.
     Idle,
+    /// The same after a while without flows, when only the hooks are left that look for something to learn.
+    Rest,
     /// Linux's nf_flowtable in software.
     FlowTable,
     /// `xdp-forward` with the lookup in nf_flowtable.
@@ -87,6 +89,8 @@ pub enum Open<'a> {
 /// The table has room for all flows in both directions, and no flow leaves the table or is due for a proof during a
 /// run.
 const CONFIG: &str = "max_flows = 262144\nidle = \"600s\"\nreprove = \"30s\"\n";
+/// No packet of a run teaches a flow.
+const NOTHING_LEARNED: &str = "udp_packets = 1000000\ntcp_packets = 1000000\n";
 
 impl Path {
     /// Opens the path on a router.
@@ -118,8 +122,12 @@ impl Path {
                 Open::Shunt(shunt::start(router, &self.to_string(), CONFIG)?)
             }
             Self::Idle => {
-                let config = format!("{CONFIG}udp_packets = 1000000\ntcp_packets = 1000000\n");
+                let config = format!("{CONFIG}{NOTHING_LEARNED}rest_after = \"0s\"\n");
                 Open::Shunt(shunt::start(router, "xdp", &config)?)
+            }
+            Self::Rest => {
+                let config = format!("{CONFIG}{NOTHING_LEARNED}rest_after = \"1s\"\n");
+                Open::Shunt(shunt::start_to_rest(router, &config)?)
             }
             Self::FlowTable => Open::Peers(None, Some(FlowTable::on(router)?)),
             Self::XdpForwardFlowTable => {
@@ -141,6 +149,7 @@ impl Path {
             self,
             Self::Slow
                 | Self::Idle
+                | Self::Rest
                 | Self::HookXdp
                 | Self::HookIngress
                 | Self::HookEgress
@@ -223,6 +232,7 @@ impl fmt::Display for Path {
             Self::Tc => "tc",
             Self::Auto => "auto",
             Self::Idle => "idle",
+            Self::Rest => "rest",
             Self::FlowTable => "nf_flowtable",
             Self::XdpForwardFlowTable => "xdp-forward-flowtable",
             Self::XdpForwardFib => "xdp-forward-fib",

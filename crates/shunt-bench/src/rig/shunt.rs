@@ -1,8 +1,15 @@
 //! Shunt on the ports of a router.
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use shunt_api::Status;
 use shunt_testkit::{NetNs, Shuntd, tree::built};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// More than a daemon takes that rests after a second.
+const REST_LIMIT: Duration = Duration::from_secs(30);
 
 /// Starts the daemon that `make build` has built, on the ports r0 and r1, with this engine and these lines of
 /// configuration.
@@ -11,6 +18,17 @@ pub fn start(router: &NetNs, engine: &str, config: &str) -> anyhow::Result<Shunt
     let builder = Shuntd::on(router).engine(engine).port("r0").port("r1").config(config).usual_max_flows();
     let started = builder.program(&built("shuntd")?.to_string_lossy()).try_start();
     started.map_err(|(status, log)| anyhow!("shuntd: {status}: {}", log.trim()))
+}
+
+/// Starts the daemon with these lines of configuration, and waits until all its ports rest.
+pub fn start_to_rest(router: &NetNs, config: &str) -> anyhow::Result<Shuntd> {
+    let shuntd = start(router, "xdp", config)?;
+    let until = Instant::now() + REST_LIMIT;
+    while !shuntd.try_status()?.ports.iter().all(|port| port.rests && !port.xdp_attached) {
+        ensure!(Instant::now() < until, "shuntd does not rest: {}", shuntd.log());
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(shuntd)
 }
 
 /// Stops the daemon.

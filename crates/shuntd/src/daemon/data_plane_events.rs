@@ -45,7 +45,9 @@ impl Daemon {
     /// Handles the gathered events, and starts the conntrack updates that they ask for.
     pub(super) fn on_data_plane_events(&mut self, events: &mut DataPlaneEvents) {
         for event in events.ring.as_mut().map(Ring::take).unwrap_or_default() {
-            if let Some(event) = policy_event(&event) {
+            if event.kind == abi::EVENT_WAKE {
+                self.wake();
+            } else if let Some(event) = policy_event(&event) {
                 self.handle(event);
             }
         }

@@ -299,6 +299,7 @@ impl Daemon {
             (!self.liberal_requests.is_empty() || !self.silent.is_empty(), "conntrack is being updated"),
             (self.corrections.due().is_some(), "conntrack is being corrected"),
             (self.plane.handed_ports().is_none(), "a port is being attached"),
+            (!self.rest.is_awake(), "hooks are being put back"),
         ]
         .into_iter()
         .find_map(|(is_busy, what)| is_busy.then_some(what))

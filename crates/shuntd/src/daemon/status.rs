@@ -39,6 +39,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
             filters: view.filters.clone(),
             xdp_attached: daemon.plane.has_xdp(link.ifindex),
             looks_ahead: daemon.plane.looks_ahead(link.ifindex),
+            rests: daemon.plane.rests(link.ifindex),
             up: view.setting.up,
             mtu: link.mtu,
             mac: link.mac,

@@ -356,3 +356,19 @@ fn a_nic_that_merges_packets_uses_xdp_only_if_it_receives_frames() {
         assert_eq!(router_of_nics.ticks(10, [aggregated; 2]), [[expected; 2]]);
     }
 }
+
+#[test]
+fn while_the_data_plane_rests_virtual_links_have_no_program_and_nics_keep_theirs() {
+    let (mut core, now) = started(Choice::default(), router());
+    core.handle(now, Event::Link(Link { kind: Some("veth".to_owned()), ..link(1, "r0") }));
+    let programs = |core: &Core| core.ports().map(|(_, view)| view.setting.xdp_in).collect::<Vec<_>>();
+    let by_xdp = engines(&core);
+    let usual = programs(&core);
+    let actions = changes(&mut core, now, Event::Rests(true));
+    assert!(matches!(actions[..], [Action::Set(s)] if s.ifindex == 1 && !s.xdp_in), "{actions:?}");
+    assert_eq!((engines(&core), programs(&core)), (by_xdp.clone(), vec![false, true]));
+    assert_eq!(changes(&mut core, now, Event::Rests(true)), []);
+    let actions = changes(&mut core, now, Event::Rests(false));
+    assert!(matches!(actions[..], [Action::Set(s)] if s.ifindex == 1 && s.xdp_in), "{actions:?}");
+    assert_eq!((engines(&core), programs(&core)), (by_xdp, usual));
+}

@@ -246,8 +246,11 @@ fn port_table(ports: &[PortStatus]) -> String {
     let mut rows: Vec<Vec<String>> =
         vec![before.into_iter().chain(external("external")).chain(after).collect()];
     rows.extend(ports.iter().map(|port| {
-        let attached =
+        let mut attached =
             if port.xdp_attached { format!("xdp+{}", port.attach) } else { port.attach.to_string() };
+        if port.rests {
+            attached += ", at rest";
+        }
         let before = [
             port.name.clone(),
             port.engine.to_string(),
@@ -345,6 +348,7 @@ mod tests {
             ".up",
             ".xdp_attached",
             ".looks_ahead",
+            ".rests",
             ".api",
             ".ifindex",
             ".attach",
