@@ -17,6 +17,7 @@ mod ruleset_reader;
 mod settings;
 mod status;
 mod take_over;
+mod taps;
 mod turn;
 mod usage;
 
@@ -59,6 +60,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use take_over::Inherited;
+use taps::Taps;
 use tokio::{
     signal::unix::{Signal as Signals, SignalKind, signal},
     sync::{mpsc, oneshot},
@@ -134,6 +136,7 @@ pub(crate) struct Daemon {
     /// What the daemon before this one has attached.
     inherited: Inherited,
     looking_ahead: LookingAhead,
+    taps: Taps,
     /// Why a port could not be attached to before the event loop runs.
     first_failure: Option<Failure>,
     /// Devices that the actions in progress could not attach to.
@@ -193,6 +196,7 @@ impl Daemon {
             hand_over: HandOver::new(Program::of_this_process().ok()),
             inherited: Inherited::default(),
             looking_ahead: LookingAhead::default(),
+            taps: Taps::default(),
             first_failure: None,
             unattached: Vec::new(),
             xdp_refusals: Vec::new(),
@@ -417,6 +421,7 @@ impl Daemon {
         self.record_tick();
         self.settle_reload();
         self.compare_config();
+        self.expire_taps();
         self.review_look_ahead();
         self.update_usage();
         self.trace_stream.report_lost(&self.plane);
