@@ -40,7 +40,7 @@ static __always_inline void start_transit(const struct quality_packet *p, __u64 
 	transit->at = now;
 }
 
-/* No router changes sequence numbers. An aggregate may leave as segments, of which the first has its number. */
+/* No router changes sequence numbers. An aggregate may leave as segments; the first one has its number. */
 static __always_inline void end_transit(const struct quality_packet *p, __u32 side, __u64 now)
 {
 	struct quality_transit *transit = transit_of(p);

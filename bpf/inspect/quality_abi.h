@@ -51,7 +51,7 @@ struct quality_tally {
 	__u64 in_segments; /* arrived */
 	__u64 in_lost; /* missing, and sent again later */
 	__u64 in_reordered; /* missing for a moment */
-	__u64 in_unclear; /* old ones, of which too many were missing at a time to tell which */
+	__u64 in_unclear; /* old ones; too many were missing at a time to tell which */
 	__u64 out_segments; /* left */
 	__u64 out_repeated; /* left, although they had left before */
 	__u64 out_duplicate; /* the receiver says that it had them already */

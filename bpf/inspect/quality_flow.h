@@ -25,7 +25,7 @@ struct quality_flow {
 	__u64 entered_at; /* when data entered last */
 	__u32 sample_end;
 	__u32 sample_bytes;
-	__u32 stamp; /* of which the echo is awaited */
+	__u32 stamp; /* its echo is awaited */
 	__u32 last_stamp; /* that left */
 	__u32 inside_end;
 	__u32 acked; /* by the end beyond the port */
@@ -40,7 +40,7 @@ struct quality_flow {
 	struct quality_stream out;
 };
 
-/* A connection of which a packet has left, and none has entered since that answers it. */
+/* A connection that waits for the answer to a packet that has left. */
 struct quality_opening {
 	__u64 at; /* 0: its bytes left twice, so their acknowledgement says nothing */
 	__u32 end; /* the sequence number after its bytes */

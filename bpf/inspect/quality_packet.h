@@ -90,7 +90,7 @@ static __always_inline int read_tcp(const void *l3, __u32 l4_at, __u32 l3_bytes,
 }
 
 /*
- * Reads a packet of `total` bytes from its L3 header on, of which `linear` can be read. Returns 1 for TCP, 0 for
+ * Reads a packet of `total` bytes from its L3 header on; the first `linear` bytes can be read. Returns 1 for TCP, 0 for
  * another packet, and -1 for TCP that cannot be read.
  */
 static __noinline int read_packet(const void *l3, __be16 proto_be, __u32 linear, __u32 total, struct quality_packet *p)
@@ -122,7 +122,7 @@ static __noinline int read_packet(const void *l3, __be16 proto_be, __u32 linear,
 	return read_tcp(l3, l4_at, l3_bytes, linear, p) ? -1 : 1;
 }
 
-/* The bytes of which the receiver says, by SACK, that it had them already (RFC 2883); 0 if there are none. */
+/* The bytes that the receiver had already, as it says by SACK (RFC 2883); 0 if there are none. */
 static __noinline __u32 duplicate_bytes(struct quality_packet *p)
 {
 	struct {

@@ -37,7 +37,7 @@ pub struct HistoryRow {
     /// The share of packets on the fast path, from 0 to 1; absent if no packet arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fast_share: Option<f64>,
-    /// Cores that the fast path saved, over the minutes of the row of which that is known; absent if there are none.
+    /// Cores that the fast path saved, over those minutes of the row for which that is known; absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved_cores: Option<f64>,
     /// Bits per second that arrived through all ports.

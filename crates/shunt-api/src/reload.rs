@@ -18,7 +18,7 @@ pub struct ReloadRequest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Reload {
-    /// The configuration file.
+    /// Path of the configuration file.
     pub file: String,
     /// Whether this says only what would happen.
     pub dry_run: bool,
@@ -69,7 +69,7 @@ pub enum ChangeEffect {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ConfigStatus {
-    /// The file.
+    /// Path of the file.
     pub file: String,
     /// The keys whose values in the file differ from those that run, some seconds ago; empty if none does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

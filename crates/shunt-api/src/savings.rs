@@ -33,11 +33,11 @@ pub struct Savings {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Bounds {
-    /// The best estimate.
+    /// The mean over the rounds.
     pub value: f64,
-    /// The lower bound.
+    /// Lower end of the interval.
     pub low: f64,
-    /// The upper bound.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
@@ -50,7 +50,7 @@ pub struct PathCosts {
     pub slow_ns: f64,
     /// On the fast path, with the same share.
     pub fast_ns: f64,
-    /// The difference.
+    /// `slow_ns` less `fast_ns`, with its doubt.
     pub saved_ns: Bounds,
     /// How often both were measured.
     pub rounds: u32,
@@ -117,7 +117,7 @@ impl Bounds {
 impl fmt::Display for CannotTell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Off => f.write_str("`savings = false`; set `savings = true` and restart shuntd"),
+            Self::Off => f.write_str("`savings = false`; set `savings = true` in the configuration, then `shunt restart`"),
             Self::FewPackets { least_pps } => {
                 write!(f, "fewer than {least_pps} packets/s on the fast path; more traffic would tell")
             }

@@ -2,18 +2,21 @@
 
 pub mod table;
 
-use crate::rig::{
-    live::{self, Row, TRAFFIC, Traffic},
-    path::Path,
-    router_rig::bridge,
-    shunt,
-    tcp_stream::{BBR, RENO, congestion_control, join},
+use crate::{
+    rig::{
+        live::{self, Row, TRAFFIC, Traffic},
+        path::Path,
+        router_rig::bridge,
+        shunt,
+        tcp_stream::{BBR, RENO, congestion_control, join},
+    },
+    rows,
 };
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use serde::Serialize;
-use shunt_lab::{Conditions, Results, ResultsFile, iperf::Load, statistics::median};
-use shunt_testkit::{Topology, rulesets, tree::target};
-use std::{collections::BTreeMap, fs, io, time::Duration};
+use shunt_lab::{ResultsFile, iperf::Load, statistics::median};
+use shunt_testkit::{Topology, rulesets};
+use std::{collections::BTreeMap, io, time::Duration};
 
 /// Measures Shunt with its own choice of engine and Linux alone in turn, and writes target/bench/auto.json and
 /// target/bench/auto-results.json.
@@ -95,17 +98,12 @@ pub fn reading_names(topology: &str, traffic: &str, path: Path) -> [String; 2] {
 
 /// Runs the check.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root: sudo cargo xtask auto");
     let known = |name: &String| TEST_BEDS.iter().any(|bed| bed.name == name);
     if let Some(name) = options.only.as_ref().filter(|name| !known(name)) {
         let names: Vec<_> = TEST_BEDS.iter().map(|bed| bed.name).collect();
         anyhow::bail!("no topology is named `{name}`; there are: {}", names.join("; "));
     }
-    let directory = target().join("bench");
-    fs::create_dir_all(&directory)?;
-    let what = "the engine that Shunt chooses beside Linux alone";
-    let results = Results::new(what, Conditions::of_this_machine());
-    let mut file = ResultsFile::begin(directory.join("auto-results.json"), results)?;
+    let mut file = rows::begin("auto", "the engine that Shunt chooses beside Linux alone")?;
     let mut results = Vec::new();
     for bed in TEST_BEDS.iter().filter(|bed| options.only.as_ref().is_none_or(|only| only == bed.name)) {
         for outcome in at(bed, options)? {
@@ -115,16 +113,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         }
     }
     file.finish()?;
-    let path = directory.join("auto.json");
-    let text = serde_json::to_string_pretty(&results)?;
-    fs::write(&path, &text).with_context(|| path.display().to_string())?;
-    if options.json {
-        println!("{text}");
-    } else {
-        print(&results);
-        println!("{}", path.display());
-    }
-    Ok(())
+    rows::show("auto.json", &results, options.json, print)
 }
 
 /// One round of a kind of traffic.

@@ -198,7 +198,7 @@ impl Bench {
                 if label.ends_with("shuffled") {
                     rig.shuffle(1)?;
                 }
-                rigs.push(PathRig { label: (*label).to_owned(), path: Path::Xdp, rig });
+                rigs.push(PathRig { label: (*label).to_owned(), ..PathRig::new(Path::Xdp, rig) });
             }
         }
         self.measure_runs("flows", runs, rigs)?;

@@ -15,10 +15,8 @@ use crate::{
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use shunt_api::{PathCosts, Status};
-use shunt_lab::{Conditions, Results, ResultsFile, Spread, statistics::difference_of_pairs};
-use shunt_testkit::tree::target;
+use shunt_lab::{Results, ResultsFile, Spread, statistics::difference_of_pairs};
 use std::{
-    fs,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -32,6 +30,12 @@ const FIGURE: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_secs(1);
 const LARGE: u32 = 1518;
 const SMALL: u32 = 64;
+const UNIT: &str = "ns/packet";
+/// The readings of a figure: what the daemon names, and what is measured from outside.
+const NAMED: [&str; 3] = ["named", "named, low", "named, high"];
+const MEASURED: [&str; 3] = ["measured", "measured, low", "measured, high"];
+/// The daemon's costs of both paths.
+const COSTS: [&str; 2] = ["slow path", "fast path"];
 
 /// Compares what Shunt says that it saves with measurements from outside, and writes target/bench/savings.json.
 #[derive(Debug, clap::Args)]
@@ -84,18 +88,50 @@ struct Row {
 
 /// Runs the comparison.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root: sudo cargo xtask savings");
-    let directory = target().join("bench");
-    fs::create_dir_all(&directory)?;
-    let results = Results::new("savings that shunt status names", Conditions::of_this_machine());
-    let mut file = ResultsFile::begin(directory.join("savings-results.json"), results)?;
-    let mut rows = Vec::new();
-    for case in cases().filter(|case| case.name().contains(&options.only)) {
-        rows.extend(compare(case, options, &mut file)?);
+    let wanted: Vec<Case> = cases().filter(|case| case.name().contains(&options.only)).collect();
+    ensure!(!wanted.is_empty(), "no case has a name with `{}`", options.only);
+    let mut file = rows::begin("savings", "savings that shunt status names")?;
+    for case in wanted {
+        compare(case, options, &mut file)?;
     }
-    file.finish()?;
-    ensure!(!rows.is_empty(), "no case has a name with `{}`", options.only);
-    rows::show("savings.json", &rows, options.json, print)
+    rows::show("savings.json", &rows(&file.finish()?)?, options.json, print)
+}
+
+/// The rows of a measurement, for the cases that it has.
+fn rows(results: &Results) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for case in cases().map(|case| case.name()) {
+        let Some(first) = results.readings.get(&reading(&case, NAMED[0])) else { continue };
+        for at in 0..first.runs.len() {
+            let value = |what: &str| -> anyhow::Result<f64> {
+                let reading = results.readings.get(&reading(&case, what));
+                let run = reading.and_then(|reading| reading.runs.get(at));
+                Ok(run.with_context(|| format!("{case}: no reading `{what}` of round {}", at + 1))?.value)
+            };
+            let [saved_ns, low, high] = [value(NAMED[0])?, value(NAMED[1])?, value(NAMED[2])?];
+            let truth_ns = value(MEASURED[0])?;
+            rows.push(Row {
+                case: case.clone(),
+                round: at as u32 + 1,
+                saved_ns,
+                saved_range_ns: [low, high],
+                truth_ns,
+                truth_range_ns: [value(MEASURED[1])?, value(MEASURED[2])?],
+                within: (low..=high).contains(&truth_ns),
+                slow_ns: value(COSTS[0])?,
+                fast_ns: value(COSTS[1])?,
+            });
+        }
+    }
+    Ok(rows)
+}
+
+fn reading(case: &str, what: &str) -> String {
+    format!("{case}: {what}")
+}
+
+fn with_range(value: f64, [low, high]: [f64; 2]) -> String {
+    format!("{value:.0} ns ({low:.0} to {high:.0})")
 }
 
 fn cases() -> impl Iterator<Item = Case> {
@@ -130,12 +166,12 @@ impl Case {
     }
 }
 
-fn compare(case: Case, options: &Options, file: &mut ResultsFile) -> anyhow::Result<Vec<Row>> {
+fn compare(case: Case, options: &Options, file: &mut ResultsFile) -> anyhow::Result<()> {
     let setting = Setting { nat: case.nat, ..Setting::default() };
     let (without_lab, with_lab) = (setting.topology(), setting.topology());
     let rig = |lab| Rig::with_setting(lab, setting, options.flows, Placement::OneCpu);
     let mut without = PathRig::new(Path::Slow, rig(&without_lab)?);
-    let mut with = PathRig::new(case.path, rig(&with_lab)?);
+    let mut with = PathRig { config: "savings = true\n", ..PathRig::new(case.path, rig(&with_lab)?) };
     let _slow = prepare(&mut without)?;
     let open = prepare(&mut with)?;
     for rig in [&mut without.rig, &mut with.rig] {
@@ -146,7 +182,6 @@ fn compare(case: Case, options: &Options, file: &mut ResultsFile) -> anyhow::Res
             rig.poll_in_softirqs()?;
         }
     }
-    let mut rows = Vec::new();
     for round in 1..=options.rounds {
         eprintln!("{}: round {round} of {}", case.name(), options.rounds);
         let (mut slow, mut fast) = (Vec::new(), Vec::new());
@@ -156,22 +191,15 @@ fn compare(case: Case, options: &Options, file: &mut ResultsFile) -> anyhow::Res
         let (truth_ns, Spread { low, high, .. }) =
             difference_of_pairs(&slow, &fast, 1).context("too few turns for an interval")?;
         let saved = costs.saved_ns;
-        file.add(&format!("{}: named", case.name()), "ns/packet", saved.value)?;
-        file.add(&format!("{}: measured", case.name()), "ns/packet", truth_ns)?;
+        let named = NAMED.into_iter().zip([saved.value, saved.low, saved.high]);
+        let measured = MEASURED.into_iter().zip([truth_ns, low, high]);
+        let both = COSTS.into_iter().zip([costs.slow_ns, costs.fast_ns]);
+        for (what, value) in named.chain(measured).chain(both) {
+            file.add(&reading(&case.name(), what), UNIT, value)?;
+        }
         file.save()?;
-        rows.push(Row {
-            case: case.name(),
-            round,
-            saved_ns: saved.value,
-            saved_range_ns: [saved.low, saved.high],
-            truth_ns,
-            truth_range_ns: [low, high],
-            within: (saved.low..=saved.high).contains(&truth_ns),
-            slow_ns: costs.slow_ns,
-            fast_ns: costs.fast_ns,
-        });
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// Both routers in turn.
@@ -235,16 +263,15 @@ fn figure(rig: &mut Rig<'_>, open: &Open<'_>, rate: u64) -> anyhow::Result<PathC
 
 fn print(rows: &[Row]) {
     println!(
-        "case                                 round  named: ns saved a packet      measured                      within"
+        "case                                 round  named, saved by a packet      measured                      within"
     );
     for row in rows {
-        let range = |value: f64, [low, high]: [f64; 2]| format!("{value:.0} ({low:.0} to {high:.0})");
         println!(
             "{:36} {:>5}  {:28}  {:28}  {}",
             row.case,
             row.round,
-            range(row.saved_ns, row.saved_range_ns),
-            range(row.truth_ns, row.truth_range_ns),
+            with_range(row.saved_ns, row.saved_range_ns),
+            with_range(row.truth_ns, row.truth_range_ns),
             if row.within { "yes" } else { "no" }
         );
     }

@@ -15,9 +15,9 @@ use crate::{
 };
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use shunt_lab::{Conditions, Reading, Results, ResultsFile};
+use shunt_lab::{Reading, ResultsFile};
 use shunt_model::FlowOrder;
-use shunt_testkit::{Shuntd, Topology, tree::target};
+use shunt_testkit::{Shuntd, Topology};
 use shunt_traffic::LookupRedirect;
 use std::{
     fs,
@@ -116,11 +116,7 @@ struct Learned<'a> {
 
 /// Runs the measurement.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root: sudo cargo xtask scale");
-    let directory = target().join("bench");
-    fs::create_dir_all(&directory)?;
-    let results = Results::new("cost of a packet by the number of flows", Conditions::of_this_machine());
-    let mut file = ResultsFile::begin(directory.join("scale-results.json"), results)?;
+    let mut file = rows::begin("scale", "cost of a packet by the number of flows")?;
     let mut rows = Vec::new();
     for engine in ENGINES {
         if options.engine.as_deref().is_none_or(|only| only == engine) {

@@ -17,17 +17,13 @@ use nix::{
 use serde::Serialize;
 use serde_json::Value;
 use shunt_lab::{
-    Conditions, Results, ResultsFile,
+    Results, ResultsFile,
     statistics::{median, ratio_of_pairs},
 };
-use shunt_testkit::{
-    NetNs,
-    tree::{built, target},
-};
+use shunt_testkit::{NetNs, tree::built};
 use std::{
     collections::BTreeSet,
     fmt::Write,
-    fs,
     io::{BufRead, BufReader, Read},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -77,11 +73,7 @@ struct Trace(Child);
 
 /// Runs the measurement.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root: sudo cargo xtask trace-cost");
-    let directory = target().join("bench");
-    fs::create_dir_all(&directory)?;
-    let results = Results::new("cost of shunt trace", Conditions::of_this_machine());
-    let mut file = ResultsFile::begin(directory.join("trace-cost-results.json"), results)?;
+    let mut file = rows::begin("trace-cost", "cost of shunt trace")?;
     for path in PATHS {
         let lab = router_rig::topology();
         let mut path_rig = PathRig::new(path, Rig::new(&lab, options.flows, Placement::OneCpu)?);

@@ -6,12 +6,10 @@ use crate::{rig::pinning::pin, rows};
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use shunt_bpf::{DataPlane, LoadOptions, Size, TypesSource, abi, attach::Hook, wire::flow_between};
-use shunt_lab::{Conditions, Results, ResultsFile, net::NetNs};
-use shunt_testkit::tree::target;
+use shunt_lab::net::NetNs;
 use shunt_traffic::testrun::{TestRun, XDP_REDIRECT};
 use shunt_wire::Packet;
 use std::{
-    fs,
     net::SocketAddr,
     sync::Barrier,
     thread,
@@ -49,13 +47,8 @@ struct Row {
 
 /// Runs the measurement.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root: sudo cargo xtask two-cpus");
     ensure!(thread::available_parallelism()?.get() >= CPUS.len(), "two CPUs are needed");
-    let directory = target().join("bench");
-    fs::create_dir_all(&directory)?;
-    let results =
-        Results::new("packets forwarded by two CPUs, by those of one", Conditions::of_this_machine());
-    let mut file = ResultsFile::begin(directory.join("two-cpus-results.json"), results)?;
+    let mut file = rows::begin("two-cpus", "packets forwarded by two CPUs, by those of one")?;
     let ns = NetNs::new("two-cpus");
     for (near, far) in [("i0", "i1"), ("o0", "o1")] {
         ns.run(&format!("ip link add {near} type veth peer name {far}"));

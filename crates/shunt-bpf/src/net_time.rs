@@ -32,8 +32,8 @@ pub struct NetTimeLoader {
 /// It is independent of the data plane, so that a thread that may wait can use it.
 pub struct NetTimeMeter {
     object: Object,
-    /// Absent if the kernel refuses the programs: the layout of its threads is unknown.
-    napi: Option<Object>,
+    /// Why the kernel refuses the programs, if it does: without BTF, the layout of its threads is unknown.
+    napi: Result<Object, Error>,
     maps: Maps,
     times: Mapping,
     cpus: usize,
@@ -84,7 +84,7 @@ impl NetTimeLoader {
         let failed = |source| Error::Map { map: NET_TIMES, source };
         let cpus = libbpf_rs::num_possible_cpus().map_err(failed)?;
         let object = load_for(&NET_TIME, self.size, &mut self.maps, &Loading::default())?;
-        let napi = load_for(&NAPI_TIME, self.size, &mut self.maps, &Loading::default()).ok();
+        let napi = load_for(&NAPI_TIME, self.size, &mut self.maps, &Loading::default());
         let times = Mapping::map(self.maps.get(NET_TIMES)?.as_fd(), cpus * size_of::<NetTime>())?;
         let ticks_per_s = control::ticks_per_s()?;
         Ok(NetTimeMeter { object, napi, maps: self.maps, times, cpus, ticks_per_s })
@@ -92,9 +92,9 @@ impl NetTimeLoader {
 }
 
 impl NetTimeMeter {
-    /// Whether the time of NAPI threads is counted, besides that of softirqs.
-    pub fn sees_threads(&self) -> bool {
-        self.napi.is_some()
+    /// Why the time of NAPI threads is not counted, but only that of softirqs; `None` if it is.
+    pub fn blind_to_threads(&self) -> Option<&Error> {
+        self.napi.as_ref().err()
     }
 
     /// Counts from now on, until the links are dropped. Times begin at zero.
@@ -119,7 +119,7 @@ impl NetTimeMeter {
             let link = program(&self.object, &NET_TIME, name)?.attach_raw_tracepoint(tracepoint);
             links.push(link.map_err(failed)?);
         }
-        if let Some(napi) = &self.napi {
+        if let Ok(napi) = &self.napi {
             let failed = |source| Error::loading(NAPI_TIME.name, source);
             let switch = program(napi, &NAPI_TIME, "shunt_thread_switch")?;
             links.push(switch.attach_raw_tracepoint("sched_switch").map_err(failed)?);

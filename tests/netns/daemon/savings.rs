@@ -47,9 +47,13 @@ fn both_paths_are_measured_in_turn_and_the_figure_has_bounds() {
     if !require_root() {
         return;
     }
-    for engine in [Engine::Tc, Engine::Xdp] {
+    // By softirqs, and by threads that poll the ports.
+    for (engine, threaded) in [(Engine::Tc, false), (Engine::Xdp, false), (Engine::Xdp, true)] {
         let lab = silent_router(rulesets::HOME_GATEWAY);
         let shuntd = daemon_with(&lab, engine, "savings = true\n");
+        if threaded {
+            lab.router().run("echo 1 > /sys/class/net/r0/threaded && echo 1 > /sys/class/net/r1/threaded");
+        }
         // A machine that does other things may differ too much from round to round, and then says so.
         let status = send_until(&lab, &shuntd, |status| {
             let savings = status.savings.clone().unwrap();

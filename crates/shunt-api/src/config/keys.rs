@@ -8,7 +8,7 @@ use toml::{Table, Value};
 /// The answer of `shunt reload` to a change of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyAnswer {
-    /// The key.
+    /// The key as the file names it; `qos` stands for all of its tables.
     pub key: &'static str,
     /// What a change of its value does, unless it needs a restart.
     pub effect: ChangeEffect,
@@ -38,7 +38,7 @@ macro_rules! answers {
 }
 
 answers! {
-    engine: Relearn, "Each port whose engine changes is attached anew, and all flows prove themselves again",
+    engine: Relearn, "Each port whose engine changes is attached again, and all flows prove themselves again",
         restart when "the daemon started without the programs of the new engine: those of `xdp` and `auto` are not \
             loaded with `tc` and `external`, those of `external` only with it or with `external_ports`";
     external_ports: Relearn, "As for `engine`",

@@ -28,12 +28,14 @@ pub struct PathRig<'a> {
     pub path: Path,
     /// A router of its own.
     pub rig: Rig<'a>,
+    /// Further lines of the daemon's configuration.
+    pub config: &'static str,
 }
 
 impl<'a> PathRig<'a> {
     /// A path under its own name.
     pub fn new(path: Path, rig: Rig<'a>) -> Self {
-        Self { label: path.to_string(), path, rig }
+        Self { label: path.to_string(), path, rig, config: "" }
     }
 }
 
@@ -73,8 +75,8 @@ fn counts(rigs: &[PathRig<'_>], open: &[Open<'_>]) -> anyhow::Result<Vec<(u64, O
 }
 
 /// Opens a path, and sends until the path handles the packets of all flows.
-pub fn prepare<'a>(PathRig { path, rig, .. }: &mut PathRig<'a>) -> anyhow::Result<Open<'a>> {
-    let open = path.open(rig.router())?;
+pub fn prepare<'a>(PathRig { path, rig, config, .. }: &mut PathRig<'a>) -> anyhow::Result<Open<'a>> {
+    let open = path.open_with(rig.router(), config)?;
     rig.settle()?;
     if *path != Path::Bare {
         rig.establish()?;

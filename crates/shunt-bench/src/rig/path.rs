@@ -95,6 +95,11 @@ const NOTHING_LEARNED: &str = "udp_packets = 1000000\ntcp_packets = 1000000\n";
 impl Path {
     /// Opens the path on a router.
     pub fn open(self, router: &NetNs) -> anyhow::Result<Open<'_>> {
+        self.open_with(router, "")
+    }
+
+    /// As [`Path::open`], with these further lines of the daemon's configuration.
+    pub fn open_with<'a>(self, router: &'a NetNs, further: &str) -> anyhow::Result<Open<'a>> {
         Ok(match self {
             Self::Slow => Open::Slow,
             Self::Bare => {
@@ -119,7 +124,7 @@ impl Path {
                 listener: Some(router.within(listen_to_ends)?),
             },
             Self::Xdp | Self::Tc | Self::Auto => {
-                Open::Shunt(shunt::start(router, &self.to_string(), CONFIG)?)
+                Open::Shunt(shunt::start(router, &self.to_string(), &format!("{CONFIG}{further}"))?)
             }
             Self::Idle => {
                 let config = format!("{CONFIG}{NOTHING_LEARNED}rest_after = \"0s\"\n");

@@ -77,9 +77,9 @@ pub enum Symptom {
 /// What is wrong, or what is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Where.
+    /// The part of the path where packets suffer.
     pub part: Part,
-    /// What.
+    /// What happens to them.
     pub symptom: Symptom,
     /// The share of packets; absent if there were none.
     pub share: Option<Share>,
@@ -88,11 +88,11 @@ pub struct Finding {
 /// A share, from 0 to 1, with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Share {
-    /// The share.
+    /// Hits by trials.
     pub value: f64,
-    /// The lower bound.
+    /// Lower end of the interval.
     pub low: f64,
-    /// The upper bound.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
@@ -153,7 +153,7 @@ pub struct Loss {
     pub lost: u64,
     /// Those that were missing for a moment only: reordered.
     pub reordered: u64,
-    /// Those that were sent again, of which it is unknown where they were lost.
+    /// Those that were sent again; it is unknown where they were lost.
     pub unclear: u64,
     /// The share of lost segments; absent without segments.
     pub share: Option<Share>,
@@ -164,7 +164,7 @@ pub struct Loss {
 pub struct HostReport {
     /// Its address; absent for all those that the observer had no room for.
     pub host: Option<IpAddr>,
-    /// Its name.
+    /// The name that its DHCP lease gives; absent without a lease.
     pub name: Option<String>,
     /// Whether the address is the router's. Connections behind NAT whose host is not known yet count as the router's.
     pub is_router: bool,

@@ -128,11 +128,11 @@ pub struct Times {
 /// A quantile with its 95 % interval, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Quantile {
-    /// The value.
+    /// The time that this share of the samples does not exceed.
     pub ms: f64,
-    /// The lower bound.
+    /// Lower end of the interval.
     pub low_ms: f64,
-    /// The upper bound.
+    /// Upper end of the interval.
     pub high_ms: f64,
 }
 

@@ -116,7 +116,8 @@ impl Round {
         Ok(Self { fast_ns: fast.net_ns, fast_pkts, slow_ns: slow.net_ns, slow_pkts, ..Self::default() })
     }
 
-    /// Sets the time of Shunt's own programs for a packet of the slow path, of which the clock took about `clock_ns`.
+    /// Sets the time of Shunt's own programs for a packet of the slow path; reading the clock took about `clock_ns` of
+    /// it.
     pub(crate) fn set_hooks(&mut self, ns: f64, clock_ns: f64) {
         let clock_ns = clock_ns.min(ns / 2.0);
         (self.hooks_ns, self.hooks_doubt_ns) = (ns - clock_ns, clock_ns);

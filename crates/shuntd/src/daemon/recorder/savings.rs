@@ -147,9 +147,13 @@ fn load(loader: NetTimeLoader) -> Result<NetTimeMeter, String> {
 
 /// Makes a round. Takes up to a fifth of a second.
 fn run(meter: &NetTimeMeter, plan: &Plan) -> Result<Round, CannotTell> {
-    if !meter.sees_threads() && plan.names.iter().any(|name| is_threaded(name)) {
-        let why = "the time of NAPI threads is not known on this kernel; a kernel with BTF, or 0 in /sys/class/net/PORT/threaded, would tell";
-        return Err(CannotTell::Kernel { why: why.to_owned() });
+    if let Some(error) = meter.blind_to_threads()
+        && plan.names.iter().any(|name| is_threaded(name))
+    {
+        let why = format!(
+            "the time of NAPI threads is not known: {error}; a kernel with BTF, or 0 in /sys/class/net/PORT/threaded, would tell"
+        );
+        return Err(CannotTell::Kernel { why });
     }
     // A sample must end in time, however busy the machine is. If this is not allowed, the program ends it.
     let raised = schedule::go_first().is_ok();
