@@ -22,6 +22,8 @@ ip link set r1 up
 ip -n host address add 192.168.1.2/24 dev p1
 ip -n host link set p1 up
 ip -n host route add default via 192.168.1.1
+# A veth takes frames of XDP from another port only if its peer polls.
+ip netns exec host ethtool -K p1 gro on
 sysctl -qw net.ipv4.ip_forward=1
 nft 'table ip nat { chain post { type nat hook postrouting priority srcnat; oifname "eth0" masquerade; }; }'
 
@@ -34,19 +36,66 @@ echo_of() { ip netns exec host timeout 60 bash -c '
 	cat /tmp/sent >&4 &
 	head -c "$(stat -c %s /tmp/sent)" <&4'; }
 same() { [ "$(echo_of | sha256sum)" = "$(sha256sum </tmp/sent)" ] && echo same || echo other; }
+status() { shunt status --json | tr -d '\n'; }
+# An engine outside the kernel comes later than `shunt up`.
+served() {
+	tries=50
+	until status | grep -q '"engine": *"external"' || [ $((tries -= 1)) = 0 ]; do sleep 0.2; done
+}
 tell() {
 	say "$1-echo" "$(same)"
-	say "$1-status" "$(shunt status --json | tr -d '\n')"
+	say "$1-status" "$(status)"
 	say "$1-end" "$(shunt down)"
+}
+# Starts Shunt with these options, has an echo pass, and stops it: start NAME OPTION...
+start() {
+	name=$1
+	shift
+	said=$(refusal "$@")
+	say "$name" "${said:-ok}"
+	[ "$said" ] || tell "$name"
 }
 
 head -c 1000000 /dev/urandom >/tmp/sent
 say linux-alone "$(same)"
-for engine in xdp auto; do
-	said=$(refusal --engine $engine)
-	say "$engine" "${said:-ok}"
-	[ "$said" ] || tell "$engine"
-done
+start auto --engine auto
+start tc --engine tc
+start xdp --engine xdp
+said=$(refusal --engine external)
+say external "${said:-ok}"
+if [ -z "$said" ]; then
+	served
+	tell external
+fi
+
+# What shows the port. The other end of its cable is no port that could check it.
+registers() { shunt reg read --from "$1" '*' 2>&1 | grep -c '^[A-Z].* 0x'; }
+say reg "$(registers ethtool:eth0) registers from the driver's dump, $(registers mdio:eth0) of the PHY"
+say link-brief "$(shunt link eth0 --brief 2>&1 | tail -n 1 | tr -s ' ')"
+say check "$(shunt check eth0 2>/dev/null | tail -n 1)"
+said=$(refusal --engine auto)
+if [ -z "$said" ]; then
+	shunt trace --seconds 10 --sample 1 >/tmp/trace 2>&1 &
+	tries=200
+	until grep -q '^shunt: tracing' /tmp/trace || [ $((tries -= 1)) = 0 ]; do sleep 0.2; done
+	same >/tmp/traced
+	wait $!
+	said=$(grep 'packets traced' /tmp/trace || tail -n 1 /tmp/trace)
+	shunt down
+fi
+say trace "$said"
+
+# The host sends with a VLAN tag, which the board takes off and puts on.
+ip link add link r1 name r1.10 type vlan id 10
+ip address add 192.168.10.1/24 dev r1.10
+ip link set r1.10 up
+ip -n host link add link p1 name p1.10 type vlan id 10
+ip -n host address add 192.168.10.2/24 dev p1.10
+ip -n host link set p1.10 up
+ip -n host route add 10.0.2.100 via 192.168.10.1
+start vlan --engine auto
+ip -n host route del 10.0.2.100
+ip link del r1.10
 
 # The same connection by static flows in both directions; the source port is fixed for that.
 echo 'learn = false' >/tmp/static.toml

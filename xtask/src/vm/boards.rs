@@ -29,7 +29,7 @@ pub struct Board {
 /// The other end of a board's Ethernet: an emulated host that echoes on TCP port 7.
 macro_rules! network {
     () => {
-        "-nic user,restrict=on,guestfwd=tcp:10.0.2.100:7-cmd:cat"
+        "-nic user,ipv6=off,restrict=on,guestfwd=tcp:10.0.2.100:7-cmd:cat"
     };
 }
 

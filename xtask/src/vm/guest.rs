@@ -88,8 +88,7 @@ impl Guest {
             }
             if since.elapsed() >= self.timeout {
                 bail!(
-                    "the guest did not end within {:?} (--timeout). Last lines of the console:
-                    {}",
+                    "the guest did not end within {:?} (--timeout). Last lines of the console:\n{}",
                     self.timeout,
                     last_lines(&self.console())
                 );

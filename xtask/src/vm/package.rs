@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Prefixes of the packages that make up a kernel; other dependencies are needed only to install it.
-const PARTS: [&str; 3] = ["linux-image-", "linux-binary-", "linux-modules-"];
+const PARTS: [&str; 4] = ["linux-image-", "linux-binary-", "linux-modules-", "linux-base-"];
 /// Disk space that an unpacked kernel takes.
 const ROOM: u64 = 400 * MEGABYTE;
 /// Modules that a guest may need: networking and its dependencies, virtual devices, and the devices of boards.
@@ -22,9 +22,13 @@ const MODULES: &str = "( -path */kernel/net/* -o -path */kernel/lib/* -o -path *
     -o -path */kernel/drivers/mfd/* -o -path */kernel/drivers/pinctrl/* -o -path */kernel/drivers/pmdomain/* \
     -o -path */kernel/drivers/soc/* -o -path */kernel/drivers/nvmem/* -o -path */kernel/drivers/reset/* \
     -o -path */kernel/drivers/interconnect/* -o -path */kernel/drivers/clk/* -o -path */kernel/drivers/dca/* \
-    -o -path */kernel/drivers/i2c/algos/* ) ! -path */drivers/net/wireless/*";
-/// In the names of unpacked kernels. Raise it with each change of `MODULES`, so that no older ones are used.
-const LAYOUT: &str = "3";
+    -o -path */kernel/drivers/i2c/algos/* -o -path */kernel/drivers/phy/freescale/* ) \
+    ! -path */drivers/net/wireless/*";
+/// In the names of unpacked kernels. Raise it with each change of `PARTS` and `MODULES`, so that no older ones are
+/// used.
+const LAYOUT: &str = "4";
+/// Where packages have the device trees of boards: a directory of their own, or one below that of the modules.
+const DEVICE_TREES: &str = "( -path */usr/lib/linux-image-* -o -path */lib/modules/*/dtb )";
 
 /// An unpacked kernel.
 #[derive(Debug)]
@@ -78,7 +82,9 @@ fn unpack(packages: &[Package], cache: &Cache, into: &Path) -> anyhow::Result<()
     let find = |test: &[&str]| tool("find", &[&[all_text.as_str()], test].concat());
     let image = find(&["-name", "vmlinuz*"])?;
     fs::rename(image.trim(), into.join("vmlinuz")).context("the packages hold no vmlinuz")?;
-    let boards = find(&["-path", "*/usr/lib/linux-image-*", "-prune", "-type", "d"])?;
+    let boards = find(
+        &[&DEVICE_TREES.split_whitespace().collect::<Vec<_>>()[..], &["-prune", "-type", "d"]].concat(),
+    )?;
     if let Some(boards) = boards.lines().next() {
         fs::rename(boards, into.join("device-trees"))?;
     }
