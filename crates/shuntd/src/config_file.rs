@@ -11,6 +11,8 @@ use std::{
 
 /// A larger file is no configuration.
 const BYTES_MAX: u64 = 1 << 20;
+/// The longest description of what is wrong with the file, in characters.
+const WHY_CHARS: usize = 400;
 /// How often a file that changes while it is read is read again.
 const ATTEMPTS: usize = 3;
 
@@ -133,8 +135,19 @@ impl ConfigSource {
     }
 
     fn bad(&self, why: &str) -> Failure {
-        Failure::new(FailureCode::BadConfig, format!("{}: {why}", self.path().display()))
+        Failure::new(FailureCode::BadConfig, format!("{}: {}", self.path().display(), shortened(why)))
     }
+}
+
+/// Leaves out the middle of a long text: a wrong value may be as long as the file, and the history keeps what is wrong.
+fn shortened(why: &str) -> String {
+    let chars = why.chars().count();
+    if chars <= WHY_CHARS {
+        return why.to_owned();
+    }
+    let begin: String = why.chars().take(WHY_CHARS / 2).collect();
+    let end: String = why.chars().skip(chars - WHY_CHARS / 2).collect();
+    format!("{begin}...{end}")
 }
 
 /// Why a file cannot be read.
@@ -202,6 +215,16 @@ mod tests {
             assert!(failure.message.starts_with("/nonexistent/shunt.toml: No such file"), "{failure}");
         }
         assert_eq!(source.state(), None);
+    }
+
+    #[test]
+    fn a_long_wrong_value_is_not_repeated_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("shunt.toml");
+        fs::write(&path, format!("engine = \"{}\"", "x".repeat(900_000))).unwrap();
+        let failure = source(&["--config", path.to_str().unwrap()]).unwrap().load().unwrap_err();
+        assert!(failure.message.chars().count() < 1000, "{failure}");
+        assert!(failure.message.contains("engine") && failure.message.contains("auto"), "{failure}");
     }
 
     #[test]

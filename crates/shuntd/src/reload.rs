@@ -136,6 +136,19 @@ impl Running {
         Ok(Prepared { answer, apply: Some(Apply { config, max_flows, listeners }) })
     }
 
+    /// Checks whether a daemon with the file's configuration could start here, once this one has ended.
+    ///
+    /// # Errors
+    /// If its start would fail.
+    pub(crate) fn check_start(&self, kernel: &mut Linux) -> Result<(), Failure> {
+        // The next daemon has read the file already. A newer one may know keys that this one does not.
+        let Ok((new, ..)) = self.read() else { return Ok(()) };
+        self.plan_ports(kernel, &new)?;
+        NewListeners::bind(&self.config, &new)?;
+        control::group(&new.read_group)?;
+        Ok(())
+    }
+
     fn ports_may_change(&self, new: &Config) -> bool {
         let Config { ports, engine, external_ports, external_core, .. } = &self.config;
         (ports, engine, external_ports, external_core)

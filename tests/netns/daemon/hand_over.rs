@@ -202,6 +202,20 @@ fn a_daemon_that_cannot_take_over_leaves_the_running_one_alone() {
         output.err.contains("max_flows") && output.err.contains("the running daemon goes on"),
         "{output:?}"
     );
+    // What only a start finds, which would come after the running daemon has ended.
+    for (line, named) in [
+        ("ports = [\"r0\", \"nope0\"]", "nope0"),
+        ("metrics = \"203.0.113.7:9000\"", "203.0.113.7:9000"),
+        ("read_group = \"no-such-group\"", "no-such-group"),
+    ] {
+        rig.shunt.file("shunt.toml", &format!("{CONFIG}{line}\n"));
+        let output = rig.shunt.run("restart");
+        assert_ne!(output.code, Some(0), "{output:?}");
+        assert!(
+            output.err.contains(named) && output.err.contains("the running daemon goes on"),
+            "{output:?}"
+        );
+    }
     rig.shunt.file("shunt.toml", CONFIG);
     assert_eq!(rig.status().pid, pid);
     // Only a daemon starts the next one.

@@ -96,8 +96,8 @@ async fn restart(client: &Client, instance: &Instance) -> anyhow::Result<Restart
 
 fn all_slow(instance: &Instance) -> Failure {
     failed(&format!(
-        "the next daemon has ended, and all packets take the slow path; see its log {} or `journalctl`, and start it \
-         with `shunt up`",
+        "no daemon runs any more, and all packets take the slow path; see the log {} or `journalctl`, and start it \
+         with `shunt up --instance {instance}`",
         instance.log_path(&runtime_dir()).display()
     ))
 }

@@ -82,12 +82,18 @@ impl Listening {
 struct Underway {
     next: NextDaemon,
     stage: Stage,
+    /// Why the next daemon begins without flows, if it does.
+    clean: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// The next daemon loads its programs.
     Loading,
+    /// Flows cannot be handed over. Checks whether a daemon with the new configuration could start here at all.
+    Checking,
+    /// It could.
+    Clean,
     /// The kept files are being written and read.
     Files,
     /// Waits for a moment without changes in progress, until then.
@@ -161,10 +167,10 @@ impl Daemon {
             let program = underway.program.as_ref();
             let program = program.ok_or_else(|| internal("the path of this program is not known"))?;
             let next = NextDaemon::start(program, Instant::now() + LOADING)
-                .map_err(|error| internal(format!("cannot start the next daemon: {error}")))?;
+                .map_err(|error| internal(format!("cannot start the next daemon, {error}; the running one goes on")))?;
             tracing::info!("restart: the next daemon, pid {}, is getting ready", next.pid());
             underway.failed = None;
-            underway.underway = Some(Underway { next, stage: Stage::Loading });
+            underway.underway = Some(Underway { next, stage: Stage::Loading, clean: None });
         }
         Ok(underway.progress())
     }
@@ -174,8 +180,9 @@ impl Daemon {
         let stage = self.hand_over.underway.as_ref()?.stage;
         match (news, stage) {
             (News::Said(FromNext::Hello { layout, config, netns }), Stage::Loading) => {
-                return self.offer(layout, &config, netns);
+                self.offer(layout, &config, netns);
             }
+            (News::Late, Stage::Clean) => return self.begin_clean(),
             (News::Said(FromNext::Ready), Stage::Loading) => self.settle(),
             (News::Said(FromNext::Loaded), Stage::Files) => {
                 let until = Instant::now() + CALM;
@@ -191,18 +198,9 @@ impl Daemon {
     }
 
     /// Answers what must agree.
-    fn offer(&mut self, theirs: u64, config: &BTreeMap<String, Value>, space: u64) -> Option<Leaving> {
+    fn offer(&mut self, theirs: u64, config: &BTreeMap<String, Value>, space: u64) {
         if let Some(why) = self.clean_because(theirs, config, space) {
-            tracing::info!("restart: flows are not handed over: {why}");
-            let underway = self.hand_over.underway.take()?;
-            return match underway.next.channel.send(&ToNext::Clean { why }, &[]) {
-                Ok(()) => Some(Leaving::Clean(underway.next)),
-                Err(error) => {
-                    self.hand_over.underway = Some(underway);
-                    self.go_on(internal(format!("cannot answer the next daemon: {error}")));
-                    None
-                }
-            };
+            return self.check_clean_start(why);
         }
         let (names, maps): (Vec<String>, Vec<BorrowedFd<'_>>) =
             self.plane.handed_maps().map(|(name, map)| (name.to_owned(), map)).unzip();
@@ -213,12 +211,44 @@ impl Daemon {
             programs: self.plane.xdp_program_ids(),
             findings: self.core.findings(),
         }));
-        let sent = self.hand_over.underway.as_ref()?.next.channel.send(&offer, &maps);
+        let Some(underway) = &self.hand_over.underway else { return };
+        let sent = underway.next.channel.send(&offer, &maps);
         fault_point("former-offered");
         if let Err(error) = sent {
             self.go_on(internal(format!("cannot offer the maps to the next daemon: {error}")));
         }
-        None
+    }
+
+    /// Checks what the next daemon can check only after this one has ended, which must not end for nothing.
+    fn check_clean_start(&mut self, why: String) {
+        tracing::info!("restart: flows are not handed over: {why}");
+        if let Some(underway) = &mut self.hand_over.underway {
+            underway.clean = Some(why);
+        }
+        self.hand_over.set_stage(Stage::Checking, LOADING);
+        let running = self.running();
+        self.in_background(
+            BlockingThread::Files,
+            "check-restart",
+            move |kernel| running.check_start(kernel),
+            |daemon, checked| match checked {
+                Ok(()) => daemon.hand_over.set_stage(Stage::Clean, Duration::ZERO),
+                Err(why) => daemon.go_on(why),
+            },
+        );
+    }
+
+    fn begin_clean(&mut self) -> Option<Leaving> {
+        let mut underway = self.hand_over.underway.take()?;
+        let why = underway.clean.take()?;
+        match underway.next.channel.send(&ToNext::Clean { why }, &[]) {
+            Ok(()) => Some(Leaving::Clean(underway.next)),
+            Err(error) => {
+                self.hand_over.underway = Some(underway);
+                self.go_on(internal(format!("cannot answer the next daemon: {error}")));
+                None
+            }
+        }
     }
 
     /// Why the next daemon cannot take flows over; `None` if it can.
@@ -343,14 +373,15 @@ impl Daemon {
 
     /// Goes on after the next daemon has failed.
     fn go_on(&mut self, why: Failure) {
-        let Some(Underway { next, stage }) = self.hand_over.underway.take() else { return };
+        let Some(Underway { next, stage, .. }) = self.hand_over.underway.take() else { return };
         tracing::warn!("restart: {why}; this daemon goes on");
         self.hand_over.failed = Some(FailedRestart { pid: next.pid(), why });
-        if stage != Stage::Loading {
+        let has_written = matches!(stage, Stage::Files | Stage::Calming { .. });
+        if has_written {
             self.resume_recording();
         }
         // The files are being written otherwise.
-        if stage != Stage::Loading
+        if has_written
             && self.usage.is_none()
             && !self.is_open(BlockingThread::Files, "hand-over")
         {

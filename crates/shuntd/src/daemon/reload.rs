@@ -156,7 +156,7 @@ impl Daemon {
         );
     }
 
-    fn running(&self) -> Running {
+    pub(super) fn running(&self) -> Running {
         let Reloads { source, max_flows, loaded, .. } = &self.reloads;
         Running {
             instance: self.instance.clone(),

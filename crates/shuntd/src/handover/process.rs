@@ -70,7 +70,8 @@ impl NextDaemon {
             // It is another process that systemd watches from then on.
             .env_remove("WATCHDOG_PID")
             .stdin(theirs)
-            .spawn()?;
+            .spawn()
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.path.display())))?;
         Ok(Self { child, channel, deadline })
     }
 
