@@ -100,7 +100,8 @@ fn column_of(page: &str, board: &Board) -> Column {
     let cells = |line: &str| -> Vec<String> {
         line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
     };
-    let mut lines = page.lines().filter(|line| line.starts_with('|')).map(cells);
+    let is_row = |line: &&str| line.starts_with('|') && !line.starts_with("| ---");
+    let mut lines = page.lines().filter(is_row).map(cells);
     let title = title(board);
     let Some(place) = lines.next().and_then(|titles| titles.iter().position(|cell| *cell == title)) else {
         return Column::new();

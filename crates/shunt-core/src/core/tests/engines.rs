@@ -359,7 +359,8 @@ fn a_nic_that_merges_packets_uses_xdp_only_if_it_receives_frames() {
 
 #[test]
 fn while_the_data_plane_rests_virtual_links_have_no_program_and_nics_keep_theirs() {
-    let (mut core, now) = started(Choice::default(), router());
+    let choice = Choice { engine: EngineChoice::Xdp, ..Choice::default() };
+    let (mut core, now) = started(choice, router());
     core.handle(now, Event::Link(Link { kind: Some("veth".to_owned()), ..link(1, "r0") }));
     let programs = |core: &Core| core.ports().map(|(_, view)| view.setting.xdp_in).collect::<Vec<_>>();
     let by_xdp = engines(&core);
