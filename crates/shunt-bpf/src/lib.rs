@@ -30,7 +30,6 @@ mod ring;
 pub mod schedule;
 mod shared;
 mod table;
-mod taps;
 pub mod verifier;
 pub mod wire;
 
