@@ -137,6 +137,10 @@ impl HandOver {
         self.underway.is_some()
     }
 
+    fn is_checking(&self) -> bool {
+        self.underway.as_ref().is_some_and(|underway| underway.stage == Stage::Checking)
+    }
+
     /// Ends the next daemon, because this one stops.
     pub(super) fn cancel(&mut self) {
         if let Some(underway) = self.underway.take()
@@ -165,8 +169,9 @@ impl Daemon {
         if underway.underway.is_none() {
             let program = underway.program.as_ref();
             let program = program.ok_or_else(|| internal("the path of this program is not known"))?;
-            let next = NextDaemon::start(program, Instant::now() + LOADING)
-                .map_err(|error| internal(format!("cannot start the next daemon, {error}; the running one goes on")))?;
+            let next = NextDaemon::start(program, Instant::now() + LOADING).map_err(|error| {
+                internal(format!("cannot start the next daemon, {error}; the running one goes on"))
+            })?;
             tracing::info!("restart: the next daemon, pid {}, is getting ready", next.pid());
             underway.failed = None;
             underway.underway = Some(Underway { next, stage: Stage::Loading, clean: None });
@@ -231,6 +236,8 @@ impl Daemon {
             "check-restart",
             move |kernel| running.check_start(kernel),
             |daemon, checked| match checked {
+                // The next daemon may have died meanwhile, and another one may be getting ready.
+                _ if !daemon.hand_over.is_checking() => {}
                 Ok(()) => daemon.hand_over.set_stage(Stage::Clean, Duration::ZERO),
                 Err(why) => daemon.go_on(why),
             },
@@ -380,10 +387,7 @@ impl Daemon {
             self.resume_recording();
         }
         // The files are being written otherwise.
-        if has_written
-            && self.usage.is_none()
-            && !self.is_open(BlockingThread::Files, "hand-over")
-        {
+        if has_written && self.usage.is_none() && !self.is_open(BlockingThread::Files, "hand-over") {
             self.count_again();
         }
         let end = move |_: &mut shunt_kernel::Linux| next.end();
