@@ -13,7 +13,7 @@ build: deps
 help:
 	@echo "make build             target/release/shunt and target/release/shuntd"
 	@echo "sudo make demo         real traffic without Shunt and with it; KEEP=1 leaves it up"
-	@echo "sudo make test         all tests except the long ones; 15 minutes on two cores, after 5 to build them"
+	@echo "sudo make test         all tests except the long ones; 25 minutes on two cores, after 5 to build them"
 	@echo "                         SHUNT_SOAK_MINUTES=1   length of the soak; the default is 0.5, and 2 if CI=true"
 	@echo "                         SHUNT_NO_SKIP=1        fail instead of skipping when MLRsearch (PyPI) or a guest (QEMU and a"
 	@echo "                                                Debian kernel) cannot be had; the default if CI=true"
