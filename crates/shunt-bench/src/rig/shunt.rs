@@ -1,12 +1,9 @@
 //! Shunt on the ports of a router.
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
 use shunt_api::Status;
-use shunt_testkit::{NetNs, Shuntd, tree::built};
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use shunt_testkit::{NetNs, Shuntd, tree::built, wait_for};
+use std::time::Duration;
 
 /// More than a daemon takes that rests after a second.
 const REST_LIMIT: Duration = Duration::from_secs(30);
@@ -23,11 +20,10 @@ pub fn start(router: &NetNs, engine: &str, config: &str) -> anyhow::Result<Shunt
 /// Starts the daemon with these lines of configuration, and waits until all its ports rest.
 pub fn start_to_rest(router: &NetNs, config: &str) -> anyhow::Result<Shuntd> {
     let shuntd = start(router, "xdp", config)?;
-    let until = Instant::now() + REST_LIMIT;
-    while !shuntd.try_status()?.ports.iter().all(|port| port.rests && !port.xdp_attached) {
-        ensure!(Instant::now() < until, "shuntd does not rest: {}", shuntd.log());
-        thread::sleep(Duration::from_millis(100));
-    }
+    let rests = |status: &Status| status.ports.iter().all(|port| port.rests && !port.xdp_attached);
+    let asked =
+        wait_for(REST_LIMIT, || shuntd.try_status().map(|status| rests(&status).then_some(())).transpose());
+    asked.with_context(|| format!("shuntd does not rest: {}", shuntd.log()))??;
     Ok(shuntd)
 }
 
