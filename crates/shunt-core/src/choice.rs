@@ -7,7 +7,7 @@ use shunt_api::{CaptureChoice, EngineChoice, LimitChoice};
 pub struct Choice {
     /// The names of the ports; empty for all devices that forward traffic.
     pub ports: Vec<String>,
-    /// The engine.
+    /// The engine that ports use where they can.
     pub engine: EngineChoice,
     /// The ports of the external engine, if `engine` is another one.
     pub external_ports: Vec<String>,

@@ -88,7 +88,7 @@ pub struct Finding {
 /// A share, from 0 to 1, with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Share {
-    /// Hits by trials.
+    /// What was seen: hits by trials.
     pub value: f64,
     /// Lower end of the interval.
     pub low: f64,

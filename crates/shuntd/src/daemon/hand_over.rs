@@ -92,7 +92,7 @@ enum Stage {
     Loading,
     /// Flows cannot be handed over. Checks whether a daemon with the new configuration could start here at all.
     Checking,
-    /// It could.
+    /// It could, so the next daemon is to be told that this one ends.
     Clean,
     /// The kept files are being written and read.
     Files,

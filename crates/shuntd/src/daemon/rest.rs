@@ -27,7 +27,7 @@ enum Stage {
     Quiet(Instant),
     /// The programs keep no candidates and report what they could learn; every hook is there. Since then.
     Asking(Instant),
-    /// Hooks are gone.
+    /// Ports have only the hooks that look for something to learn.
     Resting,
     /// The hooks come back.
     Waking,
@@ -36,7 +36,7 @@ enum Stage {
 /// What the data plane must do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Nothing.
+    /// Leave programs and hooks as they are.
     Stay,
     /// Keep no candidates, and report what could be learned.
     Ask,
