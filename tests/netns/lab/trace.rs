@@ -212,9 +212,13 @@ fn local_tcp_is_followed_from_the_send_call_to_the_wire_and_back() {
     let [trip] = paths(&report, "round-trip")[..] else { panic!("{report:#}") };
     assert_eq!((&trip["from"], &trip["to"]), (&"n0".into(), &"n0".into()));
     let seen = stages(trip);
-    for stage in ["local-out", "qdisc", "transmit", "away", "gro", "routing", "tcp-in"] {
+    for stage in ["local-out", "qdisc", "transmit", "away", "gro", "routing"] {
         assert!(seen.contains(&stage), "{stage}: {trip:#}");
     }
+    // A socket that a thread holds takes its packets later, after the round trip.
+    let received = paths(&report, "received");
+    let taken = |stage: &str| received.iter().any(|path| stages(path).contains(&stage));
+    assert!(seen.contains(&"tcp-in") || taken("tcp-in"), "{report:#}");
     // A kernel that shows send calls shows which thread made one.
     if report["missing"]["send"].is_null() {
         let sent = paths(&report, "sent")[0];
@@ -223,7 +227,7 @@ fn local_tcp_is_followed_from_the_send_call_to_the_wire_and_back() {
         // Sockets are told apart by a hash, so the call of one may be lost to another.
         assert!(out["count"].as_u64() >= Some(1) && !out["thread"].as_str().unwrap().is_empty(), "{sent:#}");
     }
-    assert!(paths(&report, "received").iter().any(|path| stages(path).contains(&"read")), "{report:#}");
+    assert!(taken("read"), "{report:#}");
 }
 
 #[test]
