@@ -4,6 +4,7 @@
  * lines at the same time, and not for one after the other.
  */
 #include "external/engine.h"
+#include "include/table/change.h"
 #include "include/table/maps.h"
 
 #define SHUNT_FRAME struct shunt_frame

@@ -5,6 +5,7 @@
  * message, so the socket never overruns.
  */
 #include "include/ends/finals.h"
+#include "include/table/change.h"
 #include <linux/netlink.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netfilter/nfnetlink_conntrack.h>

@@ -529,7 +529,7 @@ fn claiming_a_candidate_without_an_exchange_is_rejected() {
 
 #[test]
 fn learning_without_looking_for_changes_is_rejected() {
-    fails_in_turns(Which::Changed, &[("!is_unchanged(s, family)", "0")]);
+    fails_in_turns(Which::Changed, &[("!shunt_is_unchanged(s, family)", "0")]);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 #define SHUNT_REVERSE_H
 
 #include "include/trace.h"
+#include "include/table/change.h"
 #include "include/table/maps.h"
 
 enum { SHUNT_NO_REVERSE = -1 };
