@@ -92,9 +92,9 @@ pub use selection::{Network, Selection};
 pub use slow::{SlowConnection, SlowCount, SlowDirection, SlowTable};
 pub use statics::{Hop, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable};
 pub use status::{
-    AfXdpMode, Attach, ByteTotals, Count, FilterHook, FlowCounts, LongestStep, PacketTotals, PortFilter,
-    PortPackets, PortStatus, Probe, ProbeAnswer, RuleNote, RulesetStatus, SlowCause, Status, TopReason,
-    UnstableStation,
+    AfXdpMode, Attach, ByteTotals, Count, FilterHook, FlowCounts, LongestStep, NotKept, PacketTotals,
+    PortFilter, PortPackets, PortStatus, Probe, ProbeAnswer, RuleNote, RulesetStatus, SlowCause, Status,
+    TopReason, UnstableStation,
 };
 pub use stored_report::StoredReport;
 pub use tracked::{Counted, Icmp, Tracked, TrackedDirection, TrackedTable};

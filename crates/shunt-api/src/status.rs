@@ -65,6 +65,9 @@ pub struct Status {
     /// Queues of the configuration that are not in use; empty if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unused_queues: Vec<UnusedQueues>,
+    /// Files that the daemon could not write when it last tried; empty if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_kept: Vec<NotKept>,
     /// The main reasons why packets did not take the fast path: first those that the operator can end, then the others,
     /// each by number of packets.
     pub top_reasons: Vec<TopReason>,
@@ -134,6 +137,16 @@ pub struct TopReason {
     pub meaning: String,
     /// The remedy, as an instruction to the operator.
     pub remedy: String,
+}
+
+/// A file of the daemon that does not have what it should.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NotKept {
+    /// The path of the file, and why it could not be written.
+    pub why: String,
+    /// What a restart would lose.
+    pub loss: String,
 }
 
 /// A lasting cause that keeps traffic on the slow path.

@@ -31,6 +31,7 @@ function complaints(status) {
 		...status.slow_causes.map(({ what, remedy }) => [what, remedy]),
 		...(status.off ?? []).map(off),
 		...(status.unused_queues ?? []).map(({ port, why, remedy }) => [`the queues of ${port} are not in use: ${why}`, remedy]),
+		...(status.not_kept ?? []).map(({ why, loss }) => [why, loss]),
 		...(status.unstable_stations ?? []).map(unstable),
 		...longStep(status.longest_step),
 		...lost(status.counts_lost, "removed flows have lost their counters, so the counts of connections are too low", "raise `max_flows`"),

@@ -51,7 +51,7 @@ use look_ahead::LookingAhead;
 use recorder::Recorder;
 use rest::Rest;
 use ruleset_reader::RulesetReader;
-use shunt_api::{Config, Failure, Instance, RestartKind};
+use shunt_api::{Config, Failure, Instance, NotKept, RestartKind};
 use shunt_bpf::DataPlane;
 use shunt_core::{Action, Cause, Connection, Core, Event, EventSource, TrackedDirection};
 use shunt_kernel::{Linux, NetlinkSubscription};
@@ -120,6 +120,8 @@ pub(crate) struct Daemon {
     steps: StepMeter,
     static_flows: StaticFlows,
     off_rules: OffRules,
+    /// Files that could not be written, by the name of the call.
+    not_kept: BTreeMap<&'static str, NotKept>,
     recorder: Recorder,
     /// The ledger that was kept, until counting starts.
     kept_ledger: Option<KeptLedger>,
@@ -184,6 +186,7 @@ impl Daemon {
             steps: StepMeter::default(),
             static_flows: StaticFlows::default(),
             off_rules: parts.kept.off_rules,
+            not_kept: BTreeMap::new(),
             recorder: Recorder::new(parts.kept.history, parts.kept.savings),
             kept_ledger: parts.kept.ledger,
             usage: None,

@@ -1,4 +1,4 @@
-//! A log that cannot be written.
+//! Files that cannot be written: the log, and what is kept across a restart.
 
 use shunt_testkit::{Shuntd, Stage, require_root, rulesets};
 use std::{fs::File, process::Stdio};
@@ -32,4 +32,21 @@ fn a_log_that_cannot_be_written_ends_nothing_and_its_lines_are_counted() {
         stage.teach(&shuntd, &packet);
         shuntd.stop();
     }
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_written_ends_nothing_and_the_status_says_so() {
+    if !require_root() {
+        return;
+    }
+    let (lab, stage, packet) = Stage::with_router(rulesets::OPEN);
+    let shuntd = Shuntd::on(lab.router()).variable("SHUNT_STATE_DIR", "/dev/null/state").start();
+    stage.teach(&shuntd, &packet);
+    let status = shuntd.wait_until("the history cannot be kept", |status| !status.not_kept.is_empty());
+    let why = &status.not_kept[0].why;
+    assert!(why.starts_with("/dev/null/state/") && why.contains("Not a directory"), "{why}");
+    let text = String::from_utf8(shuntd.shunt(&["status"]).stdout).unwrap();
+    assert!(text.contains(&format!("not kept: {why}\n    a restart will lose")), "{text}");
+    stage.teach(&shuntd, &packet);
+    shuntd.stop();
 }

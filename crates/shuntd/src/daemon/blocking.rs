@@ -4,6 +4,7 @@
 
 use super::Daemon;
 use crate::kept_file::Replacement;
+use shunt_api::NotKept;
 use shunt_kernel::{Error, Linux};
 use std::{
     collections::VecDeque,
@@ -182,14 +183,18 @@ impl Daemon {
     }
 
     /// Replaces a file. Files that are asked for before the event loop ends are written before the daemon exits. If the
-    /// file cannot be written, the log says so with `loss`: what a restart would lose.
+    /// file cannot be written, the log and the status say so with `loss`: what a restart would lose.
     pub(super) fn keep(&mut self, name: &'static str, contents: Replacement, loss: &'static str) {
-        let write = move |_: &mut Linux| {
-            if let Err(why) = contents.write() {
-                tracing::warn!("{why}; {loss}");
+        let write = |_: &mut Linux| contents.write();
+        self.in_background(BlockingThread::Files, name, write, move |daemon, written| match written {
+            Ok(()) => {
+                daemon.not_kept.remove(name);
             }
-        };
-        self.in_background(BlockingThread::Files, name, write, |_, ()| ());
+            Err(why) => {
+                tracing::warn!("{why}; {loss}");
+                daemon.not_kept.insert(name, NotKept { why, loss: loss.to_owned() });
+            }
+        });
     }
 
     /// Whether such a call is being made.

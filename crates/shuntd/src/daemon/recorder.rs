@@ -73,7 +73,8 @@ impl Recorder {
             minute_saved: Some(0.0),
             waiting: None,
             devices: None,
-            written: now,
+            // The first write is soon, so that an owner learns at once that nothing can be kept.
+            written: now.saturating_sub(WRITE_GAP),
         }
     }
 
@@ -136,6 +137,7 @@ impl Daemon {
         } else if self.recorder.costs.are_wanted() {
             self.measure(false);
         }
+        self.write_history();
         self.measure_savings();
     }
 
@@ -151,7 +153,6 @@ impl Daemon {
         if minute_is_over || self.recorder.costs.are_wanted() {
             self.measure(minute_is_over);
         }
-        self.write_history();
     }
 
     /// Counts the packets since the last reading.

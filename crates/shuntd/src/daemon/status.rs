@@ -89,6 +89,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
         }),
         off: daemon.off_rules.list(unix_time()),
         unused_queues: daemon.unused_queues(),
+        not_kept: daemon.not_kept.values().cloned().collect(),
         top_reasons: reasons::top(&total),
         ruleset: daemon.core.ruleset(),
         kernel: probes(daemon),

@@ -6,7 +6,7 @@ use crate::{
     render::{Answer, Format, Text, columns::align, json_line, style, units},
 };
 use shunt_api::{
-    Engine, FilterHook, LongestStep, PortStatus, Probe, RuleNote, RulesetStatus, SlowCause, Status,
+    Engine, FilterHook, LongestStep, NotKept, PortStatus, Probe, RuleNote, RulesetStatus, SlowCause, Status,
     TopReason, UnstableStation, UnusedQueues,
 };
 use std::collections::BTreeMap;
@@ -59,6 +59,11 @@ pub(crate) fn unused_queues(unused: &[UnusedQueues]) -> String {
     unused.iter().map(one).collect()
 }
 
+/// A file that could not be written, and what is lost without it.
+fn not_kept(file: &NotKept) -> String {
+    format!("{} {}\n    {}\n", style::warning("not kept:"), file.why, file.loss)
+}
+
 /// One line for each port, as `ip -br link` has it: engine, link, fast share, and packets.
 pub(crate) fn brief(status: &Status) -> String {
     let row = |port: &PortStatus| {
@@ -106,6 +111,7 @@ pub(crate) fn describe(status: &Status, verbose: bool) -> String {
     text += &slow_causes(&status.slow_causes);
     text += &off_rules(&status.off);
     text += &unused_queues(&status.unused_queues);
+    text.extend(status.not_kept.iter().map(not_kept));
     text += &format!(
         "packets  fast {} ({}), slow {}, dropped {}\n",
         packets.fast,
