@@ -217,7 +217,9 @@ impl fmt::Display for Happening {
             Self::PortDown { port } => write!(f, "{port}: down, or without carrier"),
             Self::Held { why } => write!(f, "learning off: {why}"),
             Self::Released => f.write_str("learning on again: no rule stops it"),
-            Self::Invalidated { cause } => write!(f, "flows invalidated by a change of kind {cause}"),
+            Self::Invalidated { cause } => {
+                write!(f, "all flows had to prove themselves again; cause: {cause}")
+            }
             Self::OffAdded { which } => write!(f, "fast path turned off for {which}"),
             Self::OffRemoved { which } => write!(f, "fast path on again for {which}"),
             Self::Reloaded { by, keys } if keys.is_empty() => {

@@ -12,7 +12,7 @@ struct Words {
     text: &'static str,
 }
 
-const TOML: Words = Words { map: "a table", list: "a list such as [\"eth0\"]", text: "a string in quotes" };
+const TOML: Words = Words { map: "a table", list: "a list in [ ]", text: "a string in quotes" };
 const JSON: Words = Words { map: "an object", list: "a list in [ ]", text: "a string" };
 
 /// A message of serde about a TOML document. A message that is not about a type, a key or a value stays as it is.
@@ -57,11 +57,15 @@ pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
 fn wrong_type(why: &str, typed: Option<&str>, words: &Words) -> Option<String> {
     let rest = why.strip_prefix("invalid type: ").or_else(|| why.strip_prefix("invalid value: "))?;
     let (found, expected) = rest.rsplit_once(", expected ")?;
+    let is_integer = found.starts_with("integer");
     let expected = match expected {
         "a boolean" => "true or false",
         "a string" => words.text,
         "a sequence" => words.list,
         "a map" => words.map,
+        "u8" if is_integer => "a whole number from 0 to 255",
+        "u16" if is_integer => "a whole number from 0 to 65535",
+        "u32" if is_integer => "a whole number from 0 to 4294967295",
         "u8" | "u16" | "u32" | "u64" | "usize" | "f32" | "f64" => "a number",
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
         _ if expected.starts_with("struct ") || expected.starts_with("internally tagged") => words.map,
@@ -127,14 +131,15 @@ mod tests {
     #[test]
     fn a_wrong_type_is_told_in_words_of_the_format() {
         let toml = |why| reword_toml(why);
-        assert_eq!(
-            toml("invalid type: map, expected a sequence"),
-            "expected a list such as [\"eth0\"], got a table"
-        );
+        assert_eq!(toml("invalid type: map, expected a sequence"), "expected a list in [ ], got a table");
         assert_eq!(toml("invalid type: integer `5`, expected a map"), "expected a table, got 5");
         assert_eq!(
             reword_toml_value("invalid type: string \"x\", expected u32", "\"x\""),
             "expected a number, got \"x\""
+        );
+        assert_eq!(
+            toml("invalid value: integer `-5`, expected u32"),
+            "expected a whole number from 0 to 4294967295, got -5"
         );
         let json = "invalid type: map, expected a sequence at line 1 column 0";
         assert_eq!(reword_json(json), "expected a list in [ ], got an object");

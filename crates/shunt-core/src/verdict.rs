@@ -163,6 +163,10 @@ impl DirectionFacts<'_> {
         if verdict.slow.is_some() && verdict.idle.is_none() && self.flow.is_none() {
             verdict.since_s = self.tracked.and_then(|tracked| tracked.age_s);
         }
+        if verdict.slow == Some("off") && self.off.is_none() {
+            verdict.remedy =
+                Some("nothing to do: the rule has ended, and Shunt learns from the next packets".to_owned());
+        }
         verdict
     }
 
@@ -290,13 +294,16 @@ impl DirectionFacts<'_> {
     fn not_learned(&self) -> Verdict {
         let (seen, needed) = (self.packets_seen, self.packets_needed);
         let (detail, remedy) = match seen {
-            0 => (
-                format!("no packet of this flow was seen on any port in the last {WINDOW_S} s"),
-                Some(
-                    "send packets; if packets do arrive, their ingress device is not a port of Shunt"
-                        .to_owned(),
-                ),
-            ),
+            0 => {
+                let detail = format!("no packet of this flow was seen on any port in the last {WINDOW_S} s");
+                let remedy = "nothing to do if it is idle; if packets do arrive, their ingress device is not a port of Shunt";
+                return Verdict {
+                    slow: Some("miss"),
+                    detail,
+                    remedy: Some(remedy.to_owned()),
+                    ..idle(None, false)
+                };
+            }
             _ if seen < needed => (
                 format!(
                     "packets seen in the last {WINDOW_S} s: {seen}; the flow is learned from packet {needed}"

@@ -41,6 +41,10 @@ fn one_line(text: &str) -> String {
     let (mut message, mut has_way_out) = (String::new(), false);
     for part in parts.filter(|part| !part.is_empty()) {
         if let Some(tip) = part.strip_prefix("tip: ") {
+            // Nobody means an option as a value.
+            if tip.starts_with("to pass '") {
+                continue;
+            }
             // The possible values are better than the one that looks alike.
             if !message.contains("; expected one of ") {
                 message += &format!("; {tip}");
@@ -55,6 +59,9 @@ fn one_line(text: &str) -> String {
             message += if message.ends_with(' ') { part } else { "" };
         }
     }
+    let message = message
+        .replace("invalid digit found in string", "expected a whole number")
+        .replace("number too large to fit in target type", "the number is too large");
     match help_command(text).filter(|_| !has_way_out) {
         Some(command) => format!("{message}; see `{command} --help`"),
         None => message,
@@ -99,9 +106,6 @@ fn instead_of(command: &str) -> Option<&'static str> {
     Some(match command {
         "start" | "run" | "attach" | "enable" => "`shunt up` starts an instance",
         "stop" | "kill" | "detach" | "disable" => "`shunt down` stops an instance",
-        "restart" | "reload" => {
-            "the configuration is read at the start: `shunt down`, then `shunt up`; the learned flows are learned again"
-        }
         "show" | "info" | "stats" | "counters" => {
             "`shunt status` has the counters, `shunt flows` the connections"
         }

@@ -12,6 +12,11 @@ pub(crate) struct Context {
     pub(crate) json: bool,
 }
 
+/// What names an instance on the command line: nothing for the default one.
+pub(crate) fn instance_option(instance: &str) -> String {
+    if instance == Instance::default().as_str() { String::new() } else { format!(" --instance {instance}") }
+}
+
 /// What to type, and what it does.
 pub(crate) type Example = (&'static str, &'static str);
 

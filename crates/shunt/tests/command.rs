@@ -104,7 +104,7 @@ fn in_the_foreground_the_daemon_replaces_the_command() {
 fn down_without_a_daemon_cleans_up_after_a_crash() {
     let sandbox = Sandbox::new();
     let ran = sandbox.run("down --instance lab", "", 0);
-    assert_eq!((ran.code, ran.out.as_str()), (0, "not running, nothing left behind\n"));
+    assert_eq!((ran.code, ran.out.as_str()), (0, "not running, nothing left in the kernel\n"));
     assert_eq!(ran.args.unwrap(), "--cleanup --instance lab");
     let ran = sandbox.run("down --json", "", 0);
     let body: serde_json::Value = serde_json::from_str(&ran.out).unwrap();

@@ -85,7 +85,7 @@ This page is generated from the daemon's source.
         (
             ChangeEffect::Restart,
             "Restart",
-            "These need a restart: `systemctl restart shuntd@default`, or `shunt down` and `shunt up`.",
+            "These need a restart: `shunt restart`, or `systemctl restart shuntd@default` if systemd runs the instance.",
         ),
     ];
     for (effect, title, what) in effects {

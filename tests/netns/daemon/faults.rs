@@ -35,14 +35,14 @@ fn after_a_crash_down_cleans_up_and_up_works_again() {
         stage.pass(&packet);
         if !leave_the_socket {
             let output = shunt.done("down");
-            assert_eq!(output, "not running, nothing left behind\n");
+            assert_eq!(output, "not running, nothing left in the kernel\n");
             let files: Vec<_> =
                 std::fs::read_dir(shunt.directory()).unwrap().map(|f| f.unwrap().path()).collect();
             assert!(files.iter().all(|file| file.extension().is_some_and(|e| e == "log")), "{files:?}");
         }
     }
     shunt.done("up --engine tc");
-    assert_eq!(shunt.done("down"), "stopped, nothing left behind\n");
+    assert_eq!(shunt.done("down"), "stopped, nothing left in the kernel\n");
 }
 
 /// Gives a WAN host whose link was deleted a new one.

@@ -282,7 +282,7 @@ fn commands_without_a_daemon_say_how_to_start_one() {
     for words in ["status", "flows", "flush", "flow list", "flow del --all", load.as_str()] {
         refuses(&shunt.run(words), FailureCode::NotRunning, &[&up]);
     }
-    assert_eq!(shunt.done("down"), "not running, nothing left behind\n");
+    assert_eq!(shunt.done("down"), "not running, nothing left in the kernel\n");
     for words in ["fly", "status --colour", "up --engine dpdk", "flows --sort beauty"] {
         assert_eq!(shunt.run(words).code, Some(FailureCode::Usage.exit_code().into()), "{words}");
     }

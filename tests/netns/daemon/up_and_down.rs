@@ -75,7 +75,7 @@ fn status_is_the_same_in_text_and_json() {
             Some(reasons.values().map(|n| n.as_u64().unwrap()).sum()),
             "all are counted"
         );
-        assert_eq!(shunt.done("down"), "stopped, nothing left behind\n");
+        assert_eq!(shunt.done("down"), "stopped, nothing left in the kernel\n");
     }
 }
 

@@ -97,7 +97,7 @@ fn watch_prints_the_life_of_a_connection_and_traces_only_while_it_runs() {
     wait_until("tracing has ended", || !traces(pid));
     drop(watch(&shunt, ""));
     wait_until("tracing has ended", || !traces(pid));
-    assert_eq!(shunt.done("down"), "stopped, nothing left behind\n");
+    assert_eq!(shunt.done("down"), "stopped, nothing left in the kernel\n");
 }
 
 #[test]

@@ -17,7 +17,9 @@ const EXIT_TIME: Duration = Duration::from_secs(15);
 /// How long to wait for the end of a daemon that did not answer the request.
 const UNANSWERED_EXIT_TIME: Duration = Duration::from_secs(3);
 
-/// Stop the daemon and remove everything that it created.
+/// Stop the daemon and remove everything that it created in the kernel.
+///
+/// The log stays in /run/shunt; the history, the ledger of hosts, costs and rules of `shunt off` stay in /var/lib/shunt.
 #[derive(Debug, Args)]
 pub(crate) struct DownArgs;
 
@@ -35,9 +37,9 @@ pub(crate) struct Stopped {
 impl Text for Stopped {
     fn text(&self, _: Format) -> String {
         let text = match self {
-            Self { was_running: false, .. } => "not running, nothing left behind\n",
-            Self { killed: true, .. } => "did not answer and was killed, nothing left behind\n",
-            _ => "stopped, nothing left behind\n",
+            Self { was_running: false, .. } => "not running, nothing left in the kernel\n",
+            Self { killed: true, .. } => "did not answer and was killed, nothing left in the kernel\n",
+            _ => "stopped, nothing left in the kernel\n",
         };
         text.to_owned()
     }
@@ -47,7 +49,7 @@ impl Command for DownArgs {
     type Plan = Program;
     const EXAMPLES: &str = "
         [shunt down]
-        shunt down # stop, and leave nothing behind
+        shunt down # stop, and leave nothing in the kernel
     ";
     const USES_INSTANCE: bool = true;
 

@@ -104,7 +104,11 @@ impl Command for FlowsArgs {
         )?;
         note_omissions(&slow);
         let mut connections = listed(fast, slow);
+        let there_are_some = !connections.is_empty();
         connections.retain(|connection| filter.matches(connection));
+        if there_are_some && connections.is_empty() && !context.json {
+            write_stderr("no connection matches; without the filters, there are some\n");
+        }
         if let Some(By::Host) = plan.by {
             let mut hosts = totals(&connections, &names_of_this_machine());
             plan.order().apply_to_hosts(&mut hosts);

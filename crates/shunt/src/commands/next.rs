@@ -10,9 +10,6 @@ use crate::{
 use shunt_api::{Failure, FailureCode};
 use view::Next;
 
-/// The most ports that an example names.
-const PORTS_SHOWN: usize = 2;
-
 /// No arguments: what `shunt` says without a command.
 #[derive(Debug)]
 pub(crate) struct NextArgs;
@@ -48,11 +45,8 @@ fn is_not_running(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Failure>().is_some_and(|failure| failure.code == FailureCode::NotRunning)
 }
 
-/// The devices that the daemon would choose, as an example; empty if there are none, or without the daemon's program.
+/// The devices that the daemon would choose; empty if there are none, or without the daemon's program.
 fn ports() -> Vec<String> {
     let found = Program::find().map_err(anyhow::Error::from);
-    let mut ports: Vec<String> =
-        found.and_then(|program| program.ask("--list-ports", &[])).unwrap_or_default();
-    ports.truncate(PORTS_SHOWN);
-    ports
+    found.and_then(|program| program.ask("--list-ports", &[])).unwrap_or_default()
 }

@@ -11,7 +11,7 @@ use crate::{
 use clap::Args;
 use shunt_api::{Explained, Explanation, Failure, FailureCode, Selection};
 
-/// Explain whether connections are fast or slow, since when, why, and what would change that.
+/// Explain whether connections are fast or slow, why, since when, and what would change that.
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
     #[command(flatten)]

@@ -78,6 +78,13 @@ impl Pseudonyms {
                 return name + tail;
             }
         }
+        // The ID of a bridge: its priority, and its MAC.
+        if let Some((priority, address)) = bare.split_once('.')
+            && mac(address).is_some()
+            && let Some(name) = self.name(address)
+        {
+            return format!("{priority}.{name}{tail}");
+        }
         if let Some((address, port)) = bare.rsplit_once(':')
             && address.parse::<Ipv4Addr>().is_ok()
             && let Some(name) = self.name(address)
@@ -116,12 +123,12 @@ impl Pseudonyms {
     }
 }
 
-/// Six pairs of hexadecimal digits.
+/// Six numbers of one or two hexadecimal digits: `ip -d link` writes those of bridges without zeros in front.
 fn mac(word: &str) -> Option<[u8; 6]> {
     let mut bytes = [0; 6];
     let mut pairs = word.split(':');
     for byte in &mut bytes {
-        let pair = pairs.next().filter(|pair| pair.len() == 2)?;
+        let pair = pairs.next().filter(|pair| matches!(pair.len(), 1 | 2))?;
         *byte = u8::from_str_radix(pair, 16).ok()?;
     }
     pairs.next().is_none().then_some(bytes)
@@ -148,6 +155,10 @@ mod tests {
         assert_eq!(
             hidden("\"mac\": \"02:00:00:00:00:01\", link/ether 02:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff"),
             "\"mac\": \"<mac 1>\", link/ether <mac 1> brd ff:ff:ff:ff:ff:ff"
+        );
+        assert_eq!(
+            hidden("bridge_id 8000.2:0:0:0:0:1 designated_root 8000.02:00:00:00:00:01 address 2:0:0:0:0:a"),
+            "bridge_id 8000.<mac 1> designated_root 8000.<mac 1> address <mac 2>"
         );
     }
 

@@ -1,11 +1,12 @@
 //! The text of `shunt` without a command.
 
 use crate::{
+    command::instance_option,
     commands::status::savings,
     render::{Format, Text, units},
 };
 use serde::Serialize;
-use shunt_api::{Instance, Status};
+use shunt_api::Status;
 
 /// Whether an instance runs.
 #[derive(Debug, Serialize)]
@@ -17,7 +18,7 @@ pub(crate) enum Next {
     Stopped {
         /// Its name.
         instance: String,
-        /// Devices that it could use, as an example.
+        /// The devices that it would use.
         ports: Vec<String>,
     },
 }
@@ -48,29 +49,25 @@ fn describe(next: &Next) -> String {
                     (format!("shunt status{option}"), "the counters of each port, and what stays slow"),
                     (format!("shunt flows{option}"), "the connections on the fast path"),
                     (format!("shunt why{option} --dst ADDRESS"), "why a connection is fast or slow"),
-                    (format!("shunt down{option}"), "stop, and leave nothing behind"),
+                    (format!("shunt down{option}"), "stop, and leave nothing in the kernel"),
                 ])
         }
         Next::Stopped { instance, ports } => {
             let option = instance_option(instance);
-            let ports = if ports.is_empty() { &["PORT".to_owned(), "PORT".to_owned()][..] } else { ports };
-            let ports: String = ports.iter().map(|port| format!(" --port {port}")).collect();
+            let start = if ports.is_empty() {
+                "start on all ports that forwarding uses".to_owned()
+            } else {
+                format!("start on all ports that forwarding uses: {}", ports.join(", "))
+            };
             "not running\n".to_owned()
                 + &commands(&[
                     (format!("shunt probe{option}"), "what this machine allows; attaches nothing"),
                     (format!("shunt up{option} --dry-run"), "what would be attached to which port, and why"),
-                    (
-                        format!("shunt up{option}{ports}"),
-                        "start; without --port, on all ports that forwarding uses",
-                    ),
+                    (format!("shunt up{option}"), &start),
                     ("shunt --help".to_owned(), "all commands"),
                 ])
         }
     }
-}
-
-fn instance_option(instance: &str) -> String {
-    if instance == Instance::default().as_str() { String::new() } else { format!(" --instance {instance}") }
 }
 
 fn commands(commands: &[(String, &str)]) -> String {

@@ -50,7 +50,7 @@ impl Answer for Reloaded {
             Outcome::Refused => {
                 let instance = &self.instance;
                 let why = format!(
-                    "{} {} a restart: `systemctl restart shuntd@{instance}`, or `shunt down` and `shunt up`; \
+                    "{} {} a restart: `shunt restart`, or `systemctl restart shuntd@{instance}` if systemd runs it; \
                      `shunt reload --partial` applies the other keys",
                     restarts.join(", "),
                     if restarts.len() == 1 { "needs" } else { "need" }
@@ -139,7 +139,7 @@ pub(crate) fn lines(config: Option<&ConfigStatus>, verbose: bool) -> String {
         text += &format!("{} cannot use the file any more: {why}\n", style::warning("config:"));
     } else if !differs.is_empty() {
         text += &format!(
-            "{} {file} differs from what runs: {}; `shunt reload` applies it\n",
+            "{} {file} differs from what runs: {}; `shunt reload` applies it, or says what needs a restart\n",
             style::warning("config:"),
             differs.join(", ")
         );
@@ -188,7 +188,9 @@ mod tests {
         let failure = refused.failure().unwrap();
         assert_eq!((failure.code, failure.code.exit_code()), (FailureCode::NeedsRestart, 31));
         assert!(
-            failure.message.starts_with("learn needs a restart: `systemctl restart shuntd@default`"),
+            failure
+                .message
+                .starts_with("learn needs a restart: `shunt restart`, or `systemctl restart shuntd@default`"),
             "{failure}"
         );
         let asked = Reloaded { reload: Reload { dry_run: true, ..refused.reload }, ..reloaded() };
@@ -223,7 +225,7 @@ mod tests {
         let differs = said(&config(&["idle", "log"], None, None), false);
         assert_eq!(
             differs,
-            "config: /etc/shunt/shunt.toml differs from what runs: idle, log; `shunt reload` applies it\n"
+            "config: /etc/shunt/shunt.toml differs from what runs: idle, log; `shunt reload` applies it, or says what needs a restart\n"
         );
         let last = |refused: Option<&str>| LastReload {
             at: 1_795_968_312,

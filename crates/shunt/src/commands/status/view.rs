@@ -2,6 +2,7 @@
 
 use super::{costs, savings, verdict};
 use crate::{
+    command::instance_option,
     commands::{off::view::describe as off_rules, reload::view::lines as config_lines},
     render::{Answer, Format, Text, columns::align, json_line, style, units},
 };
@@ -38,7 +39,8 @@ pub(crate) fn started(status: &Status) -> String {
         + &off_rules(&status.off)
         + &unused_queues(&status.unused_queues)
         + &format!(
-            "nothing restarts this daemon if it dies; systemd restarts those that it starts: systemctl enable --now shuntd@{}\n",
+            "nothing restarts this daemon if it dies; to let systemd run it, now and at each boot: shunt down{}, then systemctl enable --now shuntd@{}\n",
+            instance_option(&status.instance),
             status.instance
         )
 }
@@ -159,9 +161,9 @@ pub(crate) fn describe(status: &Status, verbose: bool) -> String {
             text += &format!("learning off for packets {action} {}: {filter}\n", port.name);
         }
         if verbose {
-            text += &reason_line("  sent to the slow path", &port.reasons);
-            text += &reason_line("  not learned", &port.refusals);
-            text += &reason_line("  dropped", &port.drops);
+            text += &reason_line(&format!("{}: sent to the slow path", port.name), &port.reasons);
+            text += &reason_line(&format!("{}: not learned", port.name), &port.refusals);
+            text += &reason_line(&format!("{}: dropped", port.name), &port.drops);
         }
     }
     text += &ruleset(&status.ruleset, verbose);

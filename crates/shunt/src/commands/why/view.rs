@@ -73,14 +73,19 @@ fn describe_direction(why: &Why) -> String {
         let pause = idle.for_s.map_or_else(|| "10s or longer".to_owned(), units::time);
         text += &format!(" for {pause}; {}", before(*idle));
     }
-    if let Some(seconds) = since_s {
-        text += &format!(" since {}", units::time(*seconds));
+    let since = since_s.map(units::time);
+    if let Some(time) = since.as_ref().filter(|_| !why.fast) {
+        text += &format!(" since {time}");
     }
     if let Some(engine) = engine {
         text += &format!(" by {engine}");
     }
     if let Some((from, to)) = in_port.as_ref().zip(out_port.as_ref()) {
         text += &format!(", {from} -> {to}");
+    }
+    // Since then, a change may have made it slow for a while.
+    if let Some(time) = since.filter(|_| why.fast) {
+        text += &format!(", learned {time} ago");
     }
     if let Some(Because { reason, meaning, detail, remedy }) = because {
         let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
