@@ -29,11 +29,12 @@ pub struct Savings {
     pub costs: Option<PathCosts>,
 }
 
-/// A figure with its doubt: in 95 of 100 cases, the true one is between `low` and `high`.
+/// A figure with its doubt. From `low` to `high` is the confidence interval of 95 % over the measurements, extended by
+/// the largest time that only Linux with Shunt spends, which cannot be measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Bounds {
-    /// The mean over the rounds.
+    /// The middle of the interval.
     pub value: f64,
     /// Lower end of the interval.
     pub low: f64,
@@ -45,8 +46,8 @@ pub struct Bounds {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PathCosts {
-    /// On the slow path, without Shunt's own programs. What both paths share is in it: the driver, the interrupt, and
-    /// whatever else Linux receives meanwhile.
+    /// By Linux without Shunt: the middle of the interval. What both paths share is in it: the driver, the interrupt,
+    /// and whatever else Linux receives meanwhile.
     pub slow_ns: f64,
     /// On the fast path, with the same share.
     pub fast_ns: f64,
@@ -81,6 +82,11 @@ pub enum CannotTell {
     Uncertain {
         /// Cores: the lower bound.
         low: f64,
+        /// Cores: the upper bound.
+        high: f64,
+    },
+    /// XDP keeps a driver from merging packets. Linux alone may forward merged ones, for less.
+    Merging {
         /// Cores: the upper bound.
         high: f64,
     },
@@ -127,6 +133,10 @@ impl fmt::Display for CannotTell {
             Self::Uncertain { low, high } => write!(
                 f,
                 "the measurements differ: between {low:.3} and {high:.3} cores; wait, or look when the traffic is steadier"
+            ),
+            Self::Merging { high } => write!(
+                f,
+                "at most {high:.3} cores: without XDP, a port's driver may merge packets, which cost Linux less; `engine = \"tc\"` would tell"
             ),
             Self::Loaded { busy } => write!(
                 f,

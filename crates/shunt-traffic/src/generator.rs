@@ -142,6 +142,22 @@ impl Generator {
         self.offer(|state| state.sent >= packets)
     }
 
+    /// Sends this many packets at once. Unlike [`Generator::run`], ends with the last one, and not at the next
+    /// millisecond.
+    ///
+    /// # Errors
+    /// If the kernel does not run the program.
+    pub fn burst(&mut self, packets: u32) -> Result<(), Error> {
+        self.unpaced(packets.into())?;
+        loop {
+            let left = u64::from(packets).saturating_sub(self.state()?.sent);
+            match u32::try_from(left) {
+                Ok(left) if left > 0 => self.turn(left)?,
+                _ => return Ok(()),
+            }
+        }
+    }
+
     /// Sends without pacing for about this long. Returns the number of packets sent.
     ///
     /// # Errors

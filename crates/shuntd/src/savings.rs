@@ -33,7 +33,7 @@ const KINDS_MAX: usize = 24;
 const ROUND_GAP: Duration = Duration::from_secs(60);
 /// The same before that, and while somebody watches.
 const FIRST_GAP: Duration = Duration::from_secs(10);
-const WATCHED_GAP: Duration = Duration::from_secs(2);
+const WATCHED_GAP: Duration = Duration::from_secs(4);
 /// How many times more Linux takes than the fast path, until it has been measured.
 const RATIO: f64 = 10.0;
 /// The share of a core up to which Linux can carry the traffic for a few milliseconds.
@@ -93,7 +93,8 @@ impl SavingsBook {
         self.now = now;
         self.hours.add(at, kind, Traffic::fast_packets(counted), seconds);
         let (traffic, pps) = self.now.as_ref().ok()?;
-        Some(self.estimate(*traffic)?.saved.value * pps * seconds * 1e-9)
+        let estimate = self.estimate(*traffic).filter(|estimate| !estimate.at_most)?;
+        Some(estimate.saved.value * pps * seconds * 1e-9)
     }
 
     /// The traffic to measure now, if it is time for that. `watched` if somebody waits for the result.
@@ -153,7 +154,7 @@ impl SavingsBook {
     /// `None` with too few rounds.
     fn estimate(&self, traffic: Traffic) -> Option<Estimate> {
         let rounds: Vec<Round> = self.rounds.get(&traffic)?.iter().map(|dated| dated.round).collect();
-        (rounds.len() >= ROUNDS_MIN).then(|| Estimate::of(&rounds))?
+        (rounds.len() >= ROUNDS_MIN).then(|| Estimate::of(&rounds, traffic.by_xdp()))?
     }
 
     /// For `shunt status`, at `now`, in seconds since 1970.
@@ -167,6 +168,11 @@ impl SavingsBook {
                 }
             }
             Err(why) => view.now_unknown = Some(why),
+        }
+        if let Ok((traffic, _)) = self.now
+            && let Some(estimate) = self.estimate(traffic).filter(|estimate| estimate.at_most && !self.off)
+        {
+            view.costs = Some(self.path_costs(traffic, &estimate, now));
         }
         view
     }
@@ -183,6 +189,9 @@ impl SavingsBook {
             return Err(self.obstacle.clone().unwrap_or(few));
         };
         let cores = estimate.saved.times(pps * 1e-9);
+        if estimate.at_most {
+            return Err(CannotTell::Merging { high: cores.high });
+        }
         if !is_certain(&cores) {
             return Err(CannotTell::Uncertain { low: cores.low, high: cores.high });
         }
@@ -206,7 +215,7 @@ impl SavingsBook {
         let packets = self.hours.packets_since(now.saturating_sub(Savings::WEEK_S));
         let (mut sum, mut known) = (Bounds::default(), 0);
         for (traffic, count) in &packets.by_traffic {
-            if let Some(estimate) = self.estimate(*traffic) {
+            if let Some(estimate) = self.estimate(*traffic).filter(|estimate| !estimate.at_most) {
                 sum = sum.plus(estimate.saved.times(*count as f64 * 1e-9 / 3600.0));
                 known += count;
             }

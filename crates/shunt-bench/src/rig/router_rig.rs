@@ -295,13 +295,13 @@ impl<'a> Rig<'a> {
         let hosts = || threads(|(_, hosts)| hosts);
         let (before, router_before, hosts_before) = (self.sink.count()?.packets, router()?, hosts()?);
         let forward = &mut self.forward;
-        let burst = (packets_per_s as f64 * BURST.as_secs_f64()) as u64;
+        let burst = ((packets_per_s as f64 * BURST.as_secs_f64()) as u32).max(1);
         let send = || -> anyhow::Result<(u64, u64)> {
             let (start, cpu) = (Instant::now(), RunTime::of_this_thread()?);
             let mut sent = 0;
             while start.elapsed() < duration {
-                forward.run(burst)?;
-                sent += burst;
+                forward.burst(burst)?;
+                sent += u64::from(burst);
                 let due = start + Duration::from_secs_f64(sent as f64 / packets_per_s as f64);
                 thread::sleep(due.saturating_duration_since(Instant::now()));
             }

@@ -216,8 +216,7 @@ impl Page {
             [row("value", bounds.value), row("low", bounds.low), row("high", bounds.high)]
         };
         if let Some(cores) = &savings.now_cores {
-            let help =
-                "Cores that the fast path saves now; with the bounds of a confidence interval of 95 %.";
+            let help = "Cores that the fast path saves now; with bounds.";
             self.gauges(("shunt_saved_cores", help), ["bound"], rows(cores))?;
         }
         if let Some(hours) = &savings.week_core_hours {

@@ -39,6 +39,9 @@ pub(crate) struct Round {
     pub(crate) hooks_ns: f64,
     /// The doubt of that: the clock that measures it takes time, too.
     pub(crate) hooks_doubt_ns: f64,
+    /// Whether a driver has merged packets until XDP kept it from that.
+    #[serde(default)]
+    pub(crate) merging: bool,
 }
 
 impl Counted {
@@ -60,6 +63,12 @@ impl Counted {
             busiest: busiest * 1e-9 / seconds.max(f64::MIN_POSITIVE),
             ports: ports.collect(),
         }
+    }
+
+    /// Packets of known flows, on either path.
+    pub(crate) fn packets(&self) -> f64 {
+        let sampled: u64 = self.ports.iter().map(|port| port.reasons[COST_SAMPLE]).sum();
+        self.fast_packets() + sampled as f64
     }
 
     fn fast_packets(&self) -> f64 {

@@ -45,6 +45,16 @@ impl Traffic {
         Ok((traffic, pps))
     }
 
+    /// Whether XDP forwards most packets.
+    pub(crate) fn by_xdp(self) -> bool {
+        self.xdp
+    }
+
+    /// Whether none of these packets can be a part of a merged one: those are cut into full frames.
+    pub(crate) fn is_small(self) -> bool {
+        self.size_class == 0
+    }
+
     /// The packets of the fast path.
     pub(crate) fn fast_packets(counted: &Counters) -> u64 {
         counted.xdp_pkts + counted.tc_pkts + counted.external_pkts

@@ -41,7 +41,7 @@ fn week(savings: &Savings) -> String {
 fn path_costs(costs: &PathCosts) -> String {
     let PathCosts { slow_ns, fast_ns, saved_ns, rounds, measured_ago_s } = costs;
     format!(
-        "         a packet: {slow_ns:.0} ns by Linux, {fast_ns:.0} ns fast, {:.0} ns less (95 %: {:.0} to {:.0}), {} measured {} ago\n",
+        "         a packet: {slow_ns:.0} ns by Linux, {fast_ns:.0} ns fast, {:.0} ns less ({:.0} to {:.0}), {} measured {} ago\n",
         saved_ns.value,
         saved_ns.low,
         saved_ns.high,
@@ -50,7 +50,7 @@ fn path_costs(costs: &PathCosts) -> String {
     )
 }
 
-/// `± 20 %`: half of the interval that has the true value in 95 of 100 cases.
+/// `± 20 %`: half of the interval.
 pub(crate) fn doubt(bounds: &Bounds) -> String {
     format!("± {:.0} %", (bounds.relative() * 100.0).ceil())
 }
@@ -100,6 +100,9 @@ mod tests {
             "saves    cannot tell for now: fewer than 500 packets/s on the fast path; more traffic would tell\n"
         );
         assert!(said(CannotTell::FewRounds { have: 2, need: 6 }).contains("measured 2 times of 6"));
+        assert!(
+            said(CannotTell::Merging { high: 0.31 }).contains("for now: at most 0.310 cores: without XDP")
+        );
         assert!(said(CannotTell::Loaded { busy: 0.31 }).contains("packets take 31 % of a core"));
         assert_eq!(lines(None, true), "");
     }
