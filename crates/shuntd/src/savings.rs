@@ -76,7 +76,8 @@ impl SavingsBook {
             off: !on,
             rounds: kept.rounds,
             hours: kept.hours,
-            now: Err(CannotTell::FewPackets { least_pps: Traffic::LEAST_PPS }),
+            // Nothing was counted yet.
+            now: Err(CannotTell::FewRounds { have: 0, need: ROUNDS_MIN as u32 }),
             obstacle: None,
             tried: None,
         }

@@ -143,7 +143,8 @@ fn without_ground_the_answer_is_cannot_tell() {
     let directory = tempfile::tempdir().unwrap();
     let mut book = book(&directory, "this one");
     let few = CannotTell::FewPackets { least_pps: Traffic::LEAST_PPS };
-    assert_eq!(book.view(NOW).now_unknown, Some(few.clone()));
+    let nothing_yet = CannotTell::FewRounds { have: 0, need: ROUNDS_MIN as u32 };
+    assert_eq!(book.view(NOW).now_unknown, Some(nothing_yet));
     book.add_interval(NOW, &traffic(100, 10), 10.0);
     assert_eq!(book.view(NOW).now_unknown, Some(few));
     let external = Counters { external_pkts: 1_000_000, ..traffic(100_000, 10) };
