@@ -163,8 +163,8 @@ impl Daemon {
         })
     }
 
-    /// Whether the next daemon can take over from the store when this one ends. The filters of clsact are not in it, and
-    /// nobody would remove them if the service is to stop.
+    /// Whether the next daemon can take over from the store when this one ends. The filters of clsact are not in it,
+    /// and nobody would remove them if the service is to stop.
     pub(super) fn can_leave_to_store(&mut self) -> bool {
         if self.store.as_ref().is_none_or(Store::must_wait) {
             return false;
