@@ -41,11 +41,13 @@ in
         Type = "notify";
         TimeoutStartSec = "3min";
         WatchdogSec = 15;
+        FileDescriptorStoreMax = 512;
+        Environment = "FDSTORE=512";
         ExecStart = lib.escapeShellArgs (
           [ "${cfg.package}/bin/shuntd" ] ++ lib.concatMap (port: [ "--port" port ]) cfg.ports
         );
         Restart = "on-failure";
-        RestartSec = 5;
+        RestartSec = 1;
         RestartPreventExitStatus = "2 18 19 24";
         RuntimeDirectory = "shunt";
         RuntimeDirectoryPreserve = true;

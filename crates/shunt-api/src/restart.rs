@@ -15,7 +15,7 @@ pub struct Restart {
     /// The process ID of the daemon that failed to take over last, and why. The daemon that answers has gone on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailedRestart>,
-    /// How the daemon that answers was started, if it was started by `shunt restart`.
+    /// How the daemon that answers was started, if it was started to follow another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<RestartKind>,
 }
@@ -40,7 +40,7 @@ pub enum RestartKind {
         /// How long no daemon was in charge, in milliseconds.
         gap_ms: u64,
     },
-    /// The daemon before detached first, and all flows were learned again.
+    /// The daemon began without flows, and all were learned again.
     Clean {
         /// Why flows could not be taken over.
         why: String,

@@ -2,7 +2,7 @@
 
 use crate::{
     costs::OwnCosts, engine::Engine, flows::Family, off::OffRule, qos::UnusedQueues, reload::ConfigStatus,
-    savings::Savings,
+    restart::RestartKind, savings::Savings,
 };
 use serde::{Deserialize, Serialize};
 use shunt_wire::Mac;
@@ -22,6 +22,9 @@ pub struct Status {
     pub pid: u32,
     /// Seconds since the daemon started.
     pub uptime_s: u64,
+    /// What became of the flows of the daemon before; absent if this one was not started to follow another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<RestartKind>,
     /// The present epoch. Actions of earlier epochs are not used.
     pub epoch: u32,
     /// How often the epoch moved since the start, by cause, such as `route` or `ruleset`. Causes that never occurred

@@ -32,10 +32,29 @@ impl fmt::Display for AttachMode {
 /// A program attached to a device. Dropping it detaches the program.
 #[derive(Debug)]
 pub enum Attachment {
-    /// A link: the kernel detaches the program when the last descriptor of the link is closed.
-    Link(OwnedFd),
+    /// A link.
+    Link(DeviceLink),
     /// A clsact filter, which stays until it is removed.
     Filter(Filter),
+}
+
+/// A link of a program to a device. Dropping it detaches the program, whoever else has a descriptor of the link.
+#[derive(Debug)]
+pub struct DeviceLink(OwnedFd);
+
+impl DeviceLink {
+    /// The link behind a descriptor.
+    pub(crate) fn new(link: OwnedFd) -> Self {
+        Self(link)
+    }
+}
+
+impl Drop for DeviceLink {
+    fn drop(&mut self) {
+        // Fails if the device is gone, and its attachments with it.
+        // SAFETY: the descriptor is open. One that is not that of a link is refused.
+        unsafe { libbpf_sys::bpf_link_detach(self.0.as_raw_fd()) };
+    }
 }
 
 /// A clsact filter of Shunt. Dropping it removes the filter.
@@ -79,7 +98,7 @@ impl Drop for Filter {
 /// # Errors
 /// The kernel's error: EINVAL if it does not know the hook, EBUSY if the device has another XDP program.
 pub fn link(program: &impl AsFd, ifindex: u32, hook: Hook) -> io::Result<Attachment> {
-    link_fd(program, ifindex, hook).map(Attachment::Link)
+    link_fd(program, ifindex, hook).map(|link| Attachment::Link(DeviceLink(link)))
 }
 
 /// Attaches a program by a link, and returns the link's descriptor.
@@ -121,7 +140,7 @@ impl Attachment {
     /// The descriptor of a link.
     pub(crate) fn link(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Link(link) => Some(link.as_fd()),
+            Self::Link(link) => Some(link.0.as_fd()),
             Self::Filter(_) => None,
         }
     }
@@ -133,7 +152,7 @@ impl Attachment {
     /// The kernel's error: the driver does not accept the program, or this is not a link. The former program stays.
     pub fn replace(&self, program: &impl AsFd) -> io::Result<()> {
         let Self::Link(link) = self else { return Err(io::Error::from(io::ErrorKind::Unsupported)) };
-        let (link, program) = (link.as_raw_fd(), program.as_fd().as_raw_fd());
+        let (link, program) = (link.0.as_raw_fd(), program.as_fd().as_raw_fd());
         // SAFETY: both descriptors are open, and no options are given.
         let err = unsafe { libbpf_sys::bpf_link_update(link, program, std::ptr::null()) };
         if err < 0 { Err(io::Error::from_raw_os_error(-err)) } else { Ok(()) }

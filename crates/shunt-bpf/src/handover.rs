@@ -2,18 +2,19 @@
 //! The next daemon loads programs of its own on the same maps, and puts them in the place of the attached ones.
 
 use crate::{
-    DataPlane, Error,
-    abi::{self, REASONS},
-    attach::{AttachMode, Attachment, Hook},
+    DataPlane, Error, Size,
+    abi::{self, Control, Plain, Port, REASONS},
+    attach::{AttachMode, Attachment, DeviceLink, Hook},
     former_ports::FormerPorts,
-    maps::{Maps, SETS},
+    maps::{CONTROL_MAP, Maps, SETS},
     object::{TC_FORWARD, TC_WATCH, XDP_FORWARD, program},
     pending::{AttachedPort, AttachedTc, AttachedXdp, FreeSlot, XdpChange, XdpProgram},
     plane::{LoadOptions, ingress_name},
-    ports::UPPERS,
+    ports::{PORTS, UPPERS},
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::{
+    collections::BTreeMap,
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
@@ -81,9 +82,33 @@ impl HandedMaps {
         }
         Ok(Self { maps, max_flows, seed })
     }
+
+    /// Whether the control block is of this version and describes these tables.
+    pub fn control_agrees(&self) -> bool {
+        let size = Size { max_flows: self.max_flows, seed: self.seed };
+        let value =
+            self.maps.find(CONTROL_MAP).and_then(|map| map.lookup(&[0; 4], MapFlags::ANY).ok().flatten());
+        value.as_deref().and_then(Control::from_bytes).is_some_and(|control| {
+            control.abi == abi::ABI_VERSION
+                && control.bucket_mask == size.buckets() - 1
+                && (control.max_flows, control.seed) == (self.max_flows, self.seed)
+        })
+    }
+
+    /// The ports that the programs know: ifindex and slot.
+    pub fn ports(&self) -> BTreeMap<u32, u16> {
+        let Some(map) = self.maps.find(PORTS) else { return BTreeMap::new() };
+        let port = |key: Vec<u8>| map.lookup(&key, MapFlags::ANY).ok().flatten();
+        let ports = map.keys().filter_map(|key| Port::from_bytes(&port(key)?));
+        ports.map(|port| (port.ifindex, port.slot)).collect()
+    }
 }
 
-fn map_id(map: BorrowedFd<'_>) -> io::Result<u32> {
+/// The number of a map, which no other map has.
+///
+/// # Errors
+/// If the descriptor is not that of a map.
+pub fn map_id(map: BorrowedFd<'_>) -> io::Result<u32> {
     let mut info = libbpf_sys::bpf_map_info::default();
     let mut len = size_of_val(&info) as u32;
     // SAFETY: `info` is zeroed, `len` is its size, and both outlive the call.
@@ -114,7 +139,7 @@ impl DataPlane {
     /// As for [`DataPlane::load`]; [`Error::Layout`] if a map has another shape than the programs expect.
     pub fn load_on(handed: HandedMaps, options: LoadOptions) -> Result<Self, Error> {
         let HandedMaps { maps, max_flows, seed } = handed;
-        let mut plane = Self::load_with(maps, crate::Size { max_flows, seed }, options)?;
+        let mut plane = Self::load_with(maps, Size { max_flows, seed }, options)?;
         plane.uppers = plane.entries_of(UPPERS, |key, value| {
             Some((u32::from_ne_bytes(key.try_into().ok()?), u64::from_ne_bytes(value.try_into().ok()?)))
         });
@@ -183,7 +208,7 @@ impl DataPlane {
     /// # Errors
     /// If a map cannot be written.
     pub fn forget_port(&mut self, port: HandedPort, links: Vec<OwnedFd>) -> Result<(), Error> {
-        drop(links);
+        drop(links.into_iter().map(DeviceLink::new).collect::<Vec<_>>());
         if port.mode == AttachMode::Clsact {
             for hook in [Hook::Ingress, Hook::Egress] {
                 drop(Attachment::filter(port.ifindex, hook, self.filter_handle));
@@ -203,7 +228,7 @@ impl DataPlane {
         if links.len() != port.links() || !slot_is_free {
             return Err(failed(Hook::Ingress)(missing()));
         }
-        let mut links = links.into_iter().map(Attachment::Link);
+        let mut links = links.into_iter().map(|link| Attachment::Link(DeviceLink::new(link)));
         let mut tc = |hook, there: bool| match (there, mode) {
             (false, _) => None,
             (true, AttachMode::Tcx) => links.next(),

@@ -275,6 +275,11 @@ impl DataPlane {
         Ok(())
     }
 
+    /// The socket with the conntrack filter, if that is attached.
+    pub fn conntrack_socket(&self) -> Option<BorrowedFd<'_>> {
+        self.conntrack.as_ref().map(AsFd::as_fd)
+    }
+
     /// Whether the conntrack filter is attached.
     pub fn has_conntrack_filter(&self) -> bool {
         self.conntrack.is_some()

@@ -22,7 +22,7 @@ use std::{
 
 pub(crate) const COUNTERS: &str = "shunt_counters";
 const DEVMAP: &str = "shunt_devmap";
-const PORTS: &str = "shunt_ports";
+pub(crate) const PORTS: &str = "shunt_ports";
 pub(crate) const UPPERS: &str = "shunt_uppers";
 
 impl DataPlane {

@@ -17,6 +17,7 @@ mod rest;
 mod ruleset_reader;
 mod settings;
 mod status;
+mod store;
 mod take_over;
 mod turn;
 mod usage;
@@ -24,6 +25,7 @@ mod usage;
 use crate::{
     control::{self, Call},
     correction_queue::CorrectionQueue,
+    descriptor_store::Store,
     failures::internal,
     handover::{NextDaemon, Program},
     iptables_poll,
@@ -56,7 +58,7 @@ use shunt_bpf::DataPlane;
 use shunt_core::{Action, Cause, Connection, Core, Event, EventSource, TrackedDirection};
 use shunt_kernel::{Linux, NetlinkSubscription};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{self, IsTerminal},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -69,7 +71,7 @@ use tokio::{
 use turn::Turn;
 use usage::HostLedger;
 
-pub(crate) use take_over::{Prepared, prepare};
+pub(crate) use take_over::{Prepared, prepare, resume};
 
 const TICK: Duration = Duration::from_millis(500);
 
@@ -87,8 +89,10 @@ pub(crate) enum Ended {
 /// Why the event loop has ended.
 #[derive(Debug)]
 enum Stopped {
-    /// By a client, who waits for an answer, or by a signal.
+    /// By a client, who waits for an answer, or because clients cannot reach the daemon.
     By(Option<oneshot::Sender<()>>),
+    /// By a signal to end.
+    BySignal,
     /// Because of the next daemon.
     Left(Leaving),
 }
@@ -135,6 +139,8 @@ pub(crate) struct Daemon {
     reloads: Reloads,
     pending_ports: PendingPorts,
     hand_over: HandOver,
+    /// The service manager's descriptors; `None` if it keeps none.
+    store: Option<Store>,
     /// What the daemon before this one has attached.
     inherited: Inherited,
     looking_ahead: LookingAhead,
@@ -197,6 +203,7 @@ impl Daemon {
             reloads,
             pending_ports: PendingPorts::default(),
             hand_over: HandOver::new(Program::of_this_process().ok()),
+            store: None,
             inherited: Inherited::default(),
             looking_ahead: LookingAhead::default(),
             rest: Rest::default(),
@@ -216,6 +223,12 @@ impl Daemon {
     /// Says that the daemon was started by a restart that could not keep flows.
     pub(crate) fn started_clean(mut self, why: String) -> Self {
         self.hand_over.start = Some(RestartKind::Clean { why });
+        self
+    }
+
+    /// Lets the service manager keep descriptors. It has those that are named `held` already.
+    pub(crate) fn with_store(mut self, held: BTreeSet<String>) -> Self {
+        self.store = Store::open(held, None);
         self
     }
 
@@ -264,6 +277,8 @@ impl Daemon {
         let (calls, mut calls_rx) = mpsc::channel(16);
         let server = control::start(listeners, calls).map_err(internal)?;
         self.reloads.set_listeners(server.changes());
+        // A client who stops the daemon wants everything detached. A signal may be the service manager's restart.
+        let mut may_stay = false;
         let (stopped, next) = match self.serve(&mut calls_rx, iptables, hangup).await {
             Ok(Stopped::Left(Leaving::HandedOver(next))) => {
                 drop(calls_rx);
@@ -273,6 +288,10 @@ impl Daemon {
             }
             Ok(Stopped::Left(Leaving::Clean(next))) => (Ok(None), Some(next)),
             Ok(Stopped::By(reply)) => (Ok(reply), None),
+            Ok(Stopped::BySignal) => {
+                may_stay = true;
+                (Ok(None), None)
+            }
             Err(failure) => (Err(failure), None),
         };
         self.hand_over.cancel();
@@ -281,7 +300,11 @@ impl Daemon {
             blocking.end();
         }
         let count_rest = self.end_usage();
-        self.undo_attachments();
+        if may_stay && self.can_leave_to_store() {
+            self.leave_to_store();
+        } else {
+            self.undo_attachments();
+        }
         if let Some(count_rest) = count_rest {
             count_rest();
         }
@@ -314,11 +337,12 @@ impl Daemon {
 
     /// Detaches from all ports and removes the qdiscs that this daemon has created.
     fn undo_attachments(self) {
-        let Self { plane, mut kernel, clsacts, .. } = self;
+        let Self { plane, mut kernel, clsacts, store, .. } = self;
         drop(plane);
         for ifindex in clsacts.take() {
             start::remove_clsact(&mut kernel, ifindex);
         }
+        Self::clear_store(store);
     }
 
     /// The event loop. Returns why it has ended.
@@ -330,20 +354,22 @@ impl Daemon {
     ) -> Result<Stopped, Failure> {
         let mut subscription =
             self.subscription.take().ok_or_else(|| internal("serve() was called twice"))?;
+        if let Err(error) = self.store_hooks(&subscription) {
+            tracing::warn!("changes that come while no daemon runs may take two seconds: {error}");
+        }
         let mut data_plane = DataPlaneEvents::new(self.plane.events().map_err(internal)?);
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut sigterm = signal(SignalKind::terminate()).map_err(internal)?;
         let mut sigint = signal(SignalKind::interrupt()).map_err(internal)?;
-        let mut service_manager = match self.hand_over.start {
-            Some(RestartKind::TakenOver { .. }) => ServiceManager::served(),
-            Some(RestartKind::Clean { .. }) | None => ServiceManager::ready(),
-        };
+        let mut service_manager =
+            if self.hand_over.reported { ServiceManager::served() } else { ServiceManager::ready() };
         let (rtnl_barrier, mut finished) = rtnl_barrier::start();
         self.rtnl_barrier = Some(rtnl_barrier);
         self.blocking = Some(BlockingCalls::start().map_err(internal)?);
         self.begin_recording();
-        let (reply, by) = loop {
+        self.update_store();
+        let (reply, by, is_signal) = loop {
             let corrections_due = self.corrections_due();
             let (turn, start) = next_step(async {
                 tokio::select! {
@@ -375,11 +401,11 @@ impl Daemon {
             let name = turn.name();
             match turn {
                 Turn::Tick => self.on_tick(&mut service_manager),
-                Turn::Signal => break (None, "a signal"),
+                Turn::Signal => break (None, "a signal", true),
                 // The terminal of a daemon in the foreground was closed.
-                Turn::Hangup if io::stderr().is_terminal() => break (None, "the end of its terminal"),
+                Turn::Hangup if io::stderr().is_terminal() => break (None, "the end of its terminal", false),
                 Turn::Hangup => self.reload_by_signal(),
-                Turn::NoCalls => break (None, "the end of its control socket"),
+                Turn::NoCalls => break (None, "the end of its control socket", false),
                 Turn::KernelChanges(changes) => self.on_kernel_changes(changes.map_err(internal)?),
                 Turn::Finished(done) => self.on_finished(done),
                 Turn::Done(done) => self.on_done(done),
@@ -402,14 +428,14 @@ impl Daemon {
                         return Ok(Stopped::Left(leaving));
                     }
                 }
-                Turn::Call(Call::Stop(reply)) => break (Some(reply), "`shunt down`"),
+                Turn::Call(Call::Stop(reply)) => break (Some(reply), "`shunt down`", false),
                 Turn::Call(call) => self.answer(call),
             }
             self.steps.record(name, start);
         };
         service_manager.stopping();
         self.end_recording(by);
-        Ok(Stopped::By(reply))
+        Ok(if is_signal { Stopped::BySignal } else { Stopped::By(reply) })
     }
 
     fn on_tick(&mut self, service_manager: &mut ServiceManager) {
@@ -428,6 +454,7 @@ impl Daemon {
         self.review_rest();
         self.update_usage();
         self.trace_stream.report_lost(&self.plane);
+        self.update_store();
         service_manager.tick();
     }
 
@@ -447,6 +474,9 @@ impl Daemon {
     }
 
     fn work_on_static_flows(&mut self) {
+        if self.static_flows.may_name_ports() {
+            self.spoil_store("there are static flows, which a restart loses: add them again");
+        }
         self.static_flows.work(&self.core, &self.plane);
         if self.static_flows.is_idle() {
             self.plane.release_slots();

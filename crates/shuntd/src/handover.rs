@@ -20,5 +20,5 @@ mod process;
 
 pub(crate) use channel::Channel;
 pub(crate) use fault::fault_point;
-pub(crate) use messages::{FromNext, HandedState, Offer, ToNext, differences, netns};
+pub(crate) use messages::{FromNext, HandedState, Offer, PortMessage, ToNext, by_key, differences, netns};
 pub(crate) use process::{News, NextDaemon, Program};

@@ -7,6 +7,7 @@ mod conntrack_table;
 pub mod control;
 mod correction_queue;
 mod daemon;
+mod descriptor_store;
 mod failures;
 mod flow_entry;
 mod flow_listing;
@@ -44,6 +45,7 @@ mod usage;
 use clap::Parser;
 use config_file::ConfigSource;
 use daemon::{Daemon, Ended, Prepared, Reloads};
+use descriptor_store::Received;
 use handover::{Channel, FromNext};
 use log_writer::LogFilter;
 use nix::sys::signal::{SigSet, Signal};
@@ -52,6 +54,7 @@ use serde::Serialize;
 use shunt_api::{Config, DaemonArguments, Failure, FailureCode, Instance};
 use shunt_xsk::protocol;
 use std::{
+    collections::BTreeSet,
     io::{self, Write},
     os::{
         fd::{AsFd, OwnedFd},
@@ -83,6 +86,7 @@ fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
         return start::clean_up(&instance);
     }
     let channel = channel_of(arguments)?;
+    let received = Received::take();
     let read = || {
         let source = ConfigSource::from_arguments(arguments)?;
         Ok((source.load()?, source))
@@ -107,25 +111,31 @@ fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
         // A reload may be asked for while the programs are loaded, and must not end the daemon.
         let hangup = signal(SignalKind::hangup()).map_err(failures::internal)?;
         let reloads = Reloads::new(source, &config, configured.max_flows, log);
-        serve(&instance, config, (reloads, hangup), channel).await
+        serve(&instance, config, (reloads, hangup), (channel, received)).await
     })
 }
 
-/// Runs the daemon, which begins with what another one hands over by the channel, if there is one.
+/// Runs the daemon, which begins with what another one hands over by the channel, or has left to the service manager.
 async fn serve(
     instance: &Instance,
     config: Config,
     (reloads, hangup): (Reloads, Signals),
-    channel: Option<OwnedFd>,
+    (channel, received): (Option<OwnedFd>, Received),
 ) -> Result<(), Failure> {
-    let Some(channel) = channel else { return begin(instance, config, (reloads, hangup), None).await };
+    let Some(channel) = channel else {
+        return if received.is_empty() {
+            begin(instance, config, (reloads, hangup), None, BTreeSet::new()).await
+        } else {
+            resume(instance, config, (reloads, hangup), received).await
+        };
+    };
     let channel = Channel::open(channel).map_err(failures::internal)?;
     match daemon::prepare(instance, &config, reloads, &channel).await {
-        Ok(Prepared::Over(owner)) => unbind_unless_left(instance, owner.run(channel, hangup).await),
+        Ok(Prepared::Over(owner)) => unbind_unless_left(instance, owner.run(Some(channel), hangup).await),
         Ok(Prepared::Clean(why, reloads)) => {
             // It detaches everything first.
             channel.closed().await;
-            begin(instance, config, (*reloads, hangup), Some(why)).await
+            begin(instance, config, (*reloads, hangup), Some(why), BTreeSet::new()).await
         }
         Err(failure) => {
             // Fails if the running daemon is gone.
@@ -135,12 +145,39 @@ async fn serve(
     }
 }
 
-/// Runs a daemon without flows. `why` says so if another one could not hand them over.
+/// Runs a daemon that goes on with what another one has left to the service manager, or without flows.
+async fn resume(
+    instance: &Instance,
+    config: Config,
+    (reloads, hangup): (Reloads, Signals),
+    received: Received,
+) -> Result<(), Failure> {
+    let stored = received.names();
+    let resumed = match received.check(instance, &config) {
+        Ok(found) => daemon::resume(instance, &config, found).await.map_err(|failure| failure.to_string()),
+        Err(why) => Err(why),
+    };
+    match resumed {
+        Ok(resumed) => {
+            let listeners = control::bind(instance, &config)?;
+            let owner = resumed.own(instance.clone(), config, reloads, listeners, stored);
+            unbind_unless_left(instance, owner.run(None, hangup).await)
+        }
+        Err(why) => {
+            tracing::warn!("flows of the daemon before are lost: {why}");
+            begin(instance, config, (reloads, hangup), Some(why), stored).await
+        }
+    }
+}
+
+/// Runs a daemon without flows. `why` says so if another one could not hand them over. The service manager keeps the
+/// descriptors that are named `stored`.
 async fn begin(
     instance: &Instance,
     config: Config,
     (reloads, hangup): (Reloads, Signals),
     why: Option<String>,
+    stored: BTreeSet<String>,
 ) -> Result<(), Failure> {
     let listeners = control::bind(instance, &config)?;
     let ended = match start::prepare(instance, &config) {
@@ -148,6 +185,7 @@ async fn begin(
         // with one CPU from everything else.
         Ok(parts) => {
             let daemon = Daemon::new(instance.clone(), config, parts, Priority::raise(), reloads);
+            let daemon = daemon.with_store(stored);
             let daemon = if let Some(why) = why { daemon.started_clean(why) } else { daemon };
             daemon.run(listeners, hangup).await
         }

@@ -32,3 +32,11 @@ fn the_capabilities_of_the_systemd_unit_suffice() {
         assert_eq!(warned[1], warned[0], "{engine}");
     }
 }
+
+#[test]
+fn the_unit_tells_the_daemon_how_many_descriptors_systemd_keeps() {
+    let value = |key: &str| UNIT.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    assert_eq!(value("FileDescriptorStoreMax="), value("Environment=FDSTORE="));
+    // The default keeps them for a restart and no longer.
+    assert!(!UNIT.contains("\nFileDescriptorStorePreserve="));
+}

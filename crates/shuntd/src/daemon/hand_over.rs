@@ -45,6 +45,10 @@ pub(super) struct HandOver {
     failed: Option<FailedRestart>,
     /// How this daemon was started, if by a restart.
     pub(super) start: Option<RestartKind>,
+    /// Whether the service manager knows that the service is ready.
+    pub(super) reported: bool,
+    /// Until when a death of this daemon, which has taken over from the store, would speak against what it has taken.
+    pub(super) on_trial_until: Option<Instant>,
     /// The number of hand-overs since the data plane was loaded.
     pub(super) generation: u64,
     /// The control socket, and the listeners on TCP.
@@ -358,6 +362,7 @@ impl Daemon {
             ports: ports.iter().map(|(port, _)| (*port).into()).collect(),
             clsacts: self.clsacts.list(),
             off: self.off_rules.kept(),
+            stored: self.store.as_ref().map(|store| store.held().clone()).unwrap_or_default(),
         }));
         let sockets = listening.sockets.iter().map(AsFd::as_fd);
         let mut handles: Vec<BorrowedFd<'_>> =

@@ -63,6 +63,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
         instance: daemon.instance.to_string(),
         pid: std::process::id(),
         uptime_s: daemon.started.elapsed().as_secs(),
+        start: daemon.hand_over.start.clone(),
         epoch: daemon.plane.control().epoch(),
         epoch_moves: epoch_moves(daemon),
         ports,

@@ -1,4 +1,5 @@
-//! Takes over from the running daemon, which has started this process.
+//! Takes over from the running daemon, which has started this process, or from one that has left its descriptors to
+//! the service manager.
 
 use super::{
     Daemon, Ended, Reloads, Signals,
@@ -7,6 +8,7 @@ use super::{
 };
 use crate::{
     control::Listeners,
+    descriptor_store::{Record, Store, Stored},
     failures::{failure, internal, load_failure},
     handover::{Channel, FromNext, HandedState, Offer, ToNext, fault_point},
     iptables_poll,
@@ -15,12 +17,12 @@ use crate::{
     start::{self, Kept, Machine, Parts},
 };
 use shunt_api::{Config, Failure, FailureCode, Instance, RestartKind};
-use shunt_bpf::{DataPlane, HandedMaps, HandedPort, abi, layout};
+use shunt_bpf::{DataPlane, HandedMaps, HandedPort, StoredLink, abi, layout};
 use shunt_core::{Action, Cause, Core, Event};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::process::parent_id},
     time::{Duration, Instant},
 };
 use tokio::sync::mpsc;
@@ -45,6 +47,18 @@ pub(crate) struct Owner {
     daemon: Daemon,
     listeners: Listeners,
     findings: Findings,
+    since_ns: u64,
+    /// Whether no daemon ran meanwhile.
+    was_alone: bool,
+}
+
+/// A daemon that can take over what another one has left, and has no sockets for its clients yet.
+pub(crate) struct Resumed {
+    parts: Parts,
+    findings: Findings,
+    inherited: Inherited,
+    clsacts: BTreeSet<u32>,
+    generation: u64,
     since_ns: u64,
 }
 
@@ -90,6 +104,12 @@ impl Inherited {
     pub(super) fn take(&mut self, ifindex: u32) -> Option<(HandedPort, Vec<OwnedFd>)> {
         self.0.remove(&ifindex)
     }
+
+    /// Detaches everything that is attached by links.
+    fn detach(self) {
+        let links = self.0.into_values().flat_map(|(_, links)| links);
+        links.filter_map(StoredLink::open).for_each(StoredLink::detach);
+    }
 }
 
 /// Loads the programs on the running daemon's maps, and takes over everything. Until the running daemon gives up the
@@ -114,7 +134,7 @@ pub(crate) async fn prepare(
         _ => return Err(unexpected()),
     };
     let Loaded { machine, plane, core, actions, findings } =
-        load(instance, config, machine, offer, maps).await?;
+        load_offered(instance, config, machine, offer, maps).await?;
     tell(channel, &FromNext::Ready)?;
     fault_point("next-ready");
     let (ToNext::Settled, _) = ask(channel, FILES).await? else { return Err(unexpected()) };
@@ -123,7 +143,7 @@ pub(crate) async fn prepare(
     fault_point("next-loaded");
     let (ToNext::State(state), handles) = ask(channel, CALM).await? else { return Err(unexpected()) };
     fault_point("next-state");
-    let HandedState { generation, since_ns, metrics, page, ports, clsacts, off } = *state;
+    let HandedState { generation, since_ns, metrics, page, ports, clsacts, off, stored } = *state;
     let broken = || internal("the running daemon has handed over too few descriptors");
     let (listeners, links) = Listeners::adopt(config, handles, metrics, page)?.ok_or_else(broken)?;
     let inherited = Inherited::new(ports.iter().map(HandedPort::from), links).ok_or_else(broken)?;
@@ -135,14 +155,15 @@ pub(crate) async fn prepare(
     let mut daemon = Daemon::new(instance.clone(), config.clone(), parts, priority, reloads);
     daemon.inherited = inherited;
     daemon.clsacts.extend(clsacts);
-    daemon.hand_over.generation = generation;
+    (daemon.hand_over.generation, daemon.hand_over.reported) = (generation, true);
+    daemon.store = Store::open(stored, Some(parent_id()));
     tell(channel, &FromNext::Commit)?;
     fault_point("next-commit");
     let (ToNext::Go, _) = ask(channel, ANSWER).await? else { return Err(unexpected()) };
     fault_point("next-go");
     // Before anything else: the last heartbeat is some milliseconds old.
     daemon.beat();
-    Ok(Prepared::Over(Box::new(Owner { daemon, listeners, findings, since_ns })))
+    Ok(Prepared::Over(Box::new(Owner { daemon, listeners, findings, since_ns, was_alone: false })))
 }
 
 fn tell(channel: &Channel, message: &FromNext) -> Result<(), Failure> {
@@ -159,12 +180,59 @@ fn unexpected() -> Failure {
     internal("the running daemon sent an unexpected message")
 }
 
-/// Loads the programs on the maps, and finds out what the policy must know. All changes are heard of since `machine`
-/// was read.
-async fn load(
+/// Loads the programs on the maps that another daemon has left, and gets ready to take over. Writes nothing that the
+/// attached programs use.
+///
+/// # Errors
+/// If this daemon cannot run. Then the links are detached.
+pub(crate) async fn resume(instance: &Instance, config: &Config, stored: Stored) -> Result<Resumed, Failure> {
+    let Stored { maps, ports, programs, record, alive_ns: since_ns } = stored;
+    let Record { findings, clsacts, generation, .. } = *record;
+    let (ports, links): (Vec<HandedPort>, Vec<Vec<OwnedFd>>) = ports.into_iter().unzip();
+    let links = links.into_iter().flatten().collect();
+    let broken = || internal("the stored descriptors are not those of the ports");
+    let inherited = Inherited::new(ports.into_iter(), links).ok_or_else(broken)?;
+    let loaded = async {
+        let machine = Machine::read(config)?;
+        start::refuse(machine.obstacles(config))?;
+        load(instance, config, machine, (maps, programs, findings)).await
+    };
+    let Loaded { machine, plane, core, actions, findings } = match loaded.await {
+        Ok(loaded) => loaded,
+        Err(failure) => {
+            inherited.detach();
+            return Err(failure);
+        }
+    };
+    let Machine { subscription, kernel, .. } = machine;
+    let parts = Parts { kernel, subscription, plane, core, actions, kept: Kept::read(instance, config) };
+    Ok(Resumed { parts, findings, inherited, clsacts, generation, since_ns })
+}
+
+impl Resumed {
+    /// The daemon, which owns the data plane from now on.
+    pub(crate) fn own(
+        self,
+        instance: Instance,
+        config: Config,
+        reloads: Reloads,
+        listeners: Listeners,
+        stored: BTreeSet<String>,
+    ) -> Owner {
+        let Self { parts, findings, inherited, clsacts, generation, since_ns } = self;
+        let mut daemon = Daemon::new(instance, config, parts, Priority::raise(), reloads).with_store(stored);
+        daemon.inherited = inherited;
+        daemon.clsacts.extend(clsacts);
+        daemon.hand_over.generation = generation;
+        Owner { daemon, listeners, findings, since_ns, was_alone: true }
+    }
+}
+
+/// Loads the programs on the maps that the running daemon offers.
+async fn load_offered(
     instance: &Instance,
     config: &Config,
-    mut machine: Machine,
+    machine: Machine,
     offer: Offer,
     maps: Vec<OwnedFd>,
 ) -> Result<Loaded, Failure> {
@@ -174,6 +242,17 @@ async fn load(
     }
     let maps = HandedMaps::open(names.into_iter().zip(maps).collect(), max_flows, seed);
     let maps = maps.map_err(|error| load_failure(&error, Some(max_flows)))?;
+    load(instance, config, machine, (maps, programs, findings)).await
+}
+
+/// Loads the programs on the maps, and finds out what the policy must know. All changes are heard of since `machine`
+/// was read. `programs` are the ids of the former daemon's XDP programs, and the findings are its policy's.
+async fn load(
+    instance: &Instance,
+    config: &Config,
+    mut machine: Machine,
+    (maps, programs, findings): (HandedMaps, Vec<u32>, shunt_core::Findings),
+) -> Result<Loaded, Failure> {
     let mut plane = start::load_on(maps, &machine, config)?;
     plane.set_filter_owner(start::filter_handle(instance), instance.as_str()).map_err(internal)?;
     if config.learn {
@@ -214,9 +293,9 @@ impl Owner {
     ///
     /// # Errors
     /// If a port can neither be taken over nor attached to.
-    pub(crate) async fn run(self, channel: Channel, hangup: Signals) -> Result<Ended, Failure> {
-        let Self { mut daemon, listeners, findings, since_ns } = self;
-        let begun = match daemon.begin_as_owner(findings) {
+    pub(crate) async fn run(self, channel: Option<Channel>, hangup: Signals) -> Result<Ended, Failure> {
+        let Self { mut daemon, listeners, findings, since_ns, was_alone } = self;
+        let begun = match daemon.begin_as_owner(findings, was_alone) {
             Ok(iptables) => listeners.claim().map(|()| iptables).map_err(internal),
             Err(failure) => Err(failure),
         };
@@ -230,10 +309,11 @@ impl Owner {
         let gap_ms = monotonic_ns().saturating_sub(since_ns) / 1_000_000;
         daemon.hand_over.start = Some(RestartKind::TakenOver { gap_ms });
         let generation = daemon.hand_over.generation;
-        tracing::info!("restart: taken over in {gap_ms} ms, hand-over {generation} of this data plane");
+        let from = if was_alone { " from the service manager's store" } else { "" };
+        tracing::info!("restart: taken over{from} in {gap_ms} ms, hand-over {generation} of this data plane");
         fault_point("next-done");
         // The running daemon may have been killed meanwhile.
-        if let Err(error) = channel.send(&FromNext::Done, &[]) {
+        if let Some(Err(error)) = channel.as_ref().map(|channel| channel.send(&FromNext::Done, &[])) {
             tracing::warn!("the daemon before this one has ended already: {error}");
         }
         drop(channel);
@@ -242,10 +322,21 @@ impl Owner {
 }
 
 impl Daemon {
-    /// Does what a start does, on a data plane that is in use. Returns the changes of legacy iptables.
-    fn begin_as_owner(&mut self, findings: Findings) -> Result<mpsc::Receiver<Event>, Failure> {
+    /// Does what a start does, on a data plane that is in use. `was_alone` says whether no daemon ran meanwhile.
+    /// Returns the changes of legacy iptables.
+    fn begin_as_owner(
+        &mut self,
+        findings: Findings,
+        was_alone: bool,
+    ) -> Result<mpsc::Receiver<Event>, Failure> {
         let Findings { ruleset, legacy, iptables, counts_drops } = findings;
+        if was_alone {
+            self.begin_trial();
+            // Nobody knows which changes have been missed: each flow is proved once more.
+            self.perform(Action::MoveEpoch(Cause::Overrun));
+        }
         self.write_configuration();
+        self.plane.control().set_rest(false);
         self.plane.control().set_tracing(false);
         self.plane.control().set_survey(false);
         self.plane.set_off(&self.off_rules.matches()).map_err(internal)?;
@@ -272,6 +363,11 @@ impl Daemon {
         }
         let kept_ledger = self.kept_ledger.take();
         self.start_usage(kept_ledger)?;
+        if was_alone {
+            // What was learned meanwhile may have met the flags of the daemon before. Packets are fast from here on.
+            self.perform(Action::MoveEpoch(Cause::Overrun));
+            self.beat();
+        }
         Ok(iptables)
     }
 }

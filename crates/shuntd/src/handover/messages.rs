@@ -84,6 +84,9 @@ pub(crate) struct HandedState {
     pub(crate) clsacts: BTreeSet<u32>,
     /// The rules of `shunt off`.
     pub(crate) off: Vec<KeptRule>,
+    /// The names of the descriptors that the service manager keeps.
+    #[serde(default)]
+    pub(crate) stored: BTreeSet<String>,
 }
 
 /// A port, as [`HandedPort`] has it.
@@ -152,7 +155,8 @@ pub(crate) fn netns() -> io::Result<u64> {
     Ok(std::fs::metadata("/proc/thread-self/ns/net")?.ino())
 }
 
-fn by_key(config: &Config) -> BTreeMap<String, Value> {
+/// The values of a configuration, by key.
+pub(crate) fn by_key(config: &Config) -> BTreeMap<String, Value> {
     match serde_json::to_value(config) {
         Ok(Value::Object(keys)) => keys.into_iter().collect(),
         _ => BTreeMap::new(),

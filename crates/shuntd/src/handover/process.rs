@@ -69,6 +69,7 @@ impl NextDaemon {
             .arg(SUCCESSOR)
             // It is another process that systemd watches from then on.
             .env_remove("WATCHDOG_PID")
+            .env_remove("LISTEN_PID")
             .stdin(theirs)
             .spawn()
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.path.display())))?;

@@ -7,8 +7,8 @@ use crate::{
     render::{Answer, Format, Text, columns::align, json_line, style, units},
 };
 use shunt_api::{
-    Engine, FilterHook, LongestStep, NotKept, PortStatus, Probe, RuleNote, RulesetStatus, SlowCause, Status,
-    TopReason, UnstableStation, UnusedQueues,
+    Engine, FilterHook, LongestStep, NotKept, PortStatus, Probe, RestartKind, RuleNote, RulesetStatus,
+    SlowCause, Status, TopReason, UnstableStation, UnusedQueues,
 };
 use std::collections::BTreeMap;
 
@@ -107,6 +107,9 @@ pub(crate) fn describe(status: &Status, verbose: bool) -> String {
         status.epoch,
         status.version,
     );
+    if let Some(RestartKind::Clean { why }) = &status.start {
+        text += &format!("started without the flows of the daemon before: {why}\n");
+    }
     text += &savings::lines(status.savings.as_ref(), verbose);
     text += &costs::lines(status.costs.as_ref(), verbose);
     text += &config_lines(status.config.as_ref(), verbose);
