@@ -30,6 +30,7 @@ mod ring;
 pub mod schedule;
 mod shared;
 mod table;
+mod taps;
 pub mod verifier;
 pub mod wire;
 
