@@ -60,7 +60,11 @@ int verify_entering(__u64 *ctx)
 		return 0;
 	read_tuple(l3, proto_be, &tuple);
 	flow = bpf_map_lookup_elem(&verify_enters, &tuple);
-	if (!flow || flow->before_xdp || flow->ifindex != skb->dev->ifindex || !enter(skb->len))
+	if (!flow || flow->ifindex != skb->dev->ifindex)
+		return 0;
+	if (flow->before_xdp)
+		r.place = VERIFY_RECEIVED;
+	else if (!enter(skb->len))
 		return 0;
 	r.at_ns = bpf_ktime_get_ns();
 	r.flow = flow->number;

@@ -23,6 +23,7 @@ enum verify_place {
 	VERIFY_ENTERS = 1, /* netif_receive_skb: behind GRO, before tc; or the driver, before XDP; the packet follows */
 	VERIFY_LEAVES = 2, /* net_dev_start_xmit, or the devmap of XDP: the driver is called; the frame follows */
 	VERIFY_DROPPED = 3, /* Linux drops an skb */
+	VERIFY_RECEIVED = 4, /* netif_receive_skb, of a packet that was seen before XDP; the packet follows */
 };
 
 /* A flow to observe: the value for its tuple. */

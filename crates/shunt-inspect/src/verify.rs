@@ -63,7 +63,7 @@ pub fn run(
         if outcome.is_err() || stop.load(Ordering::Relaxed) {
             break;
         }
-        outcome = observer.observe(period, stop);
+        outcome = observer.observe(way, period, stop);
         course.round_trips.extend(observer.round_trip(way).map(|ns| (way, ns)));
         course.periods = n / 2 + 1;
         if outcome.is_err() {
@@ -74,6 +74,7 @@ pub fn run(
     let detached = observer.taps.as_ref().map_or(Ok(()), |_| owner.detach());
     outcome.and(back.and(detached).map_err(VerifyError::Owner))?;
     course.seconds = began.elapsed().as_secs_f64();
+    course.undecided = observer.settle();
     course.records_lost = observer.records_lost;
     course.drop_reasons = observer.drop_reasons.clone();
     let flows = observer.flows.iter().zip(&observer.followers);

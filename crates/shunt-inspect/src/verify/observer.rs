@@ -23,6 +23,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// In how many slots packets vanish at XDP before XDP is said to lose them.
+const SLOTS_OF_LOSS: usize = 3;
+
 /// Each of these has a budget.
 const SLOT: Duration = Duration::from_millis(100);
 /// Bytes that may enter in a slot, with what each packet costs besides: 2,000 packets of 1,500 bytes a second.
@@ -113,7 +116,8 @@ impl Observer {
     }
 
     /// Follows packets for this long, and then those that are on their way to their end.
-    pub(super) fn observe(&mut self, time: Duration, stop: &AtomicBool) -> Result<(), VerifyError> {
+    pub(super) fn observe(&mut self, way: Way, time: Duration, stop: &AtomicBool) -> Result<(), VerifyError> {
+        self.followers.iter_mut().for_each(|one| one.follower.period = Some(way));
         let began = Instant::now();
         while began.elapsed() < time && !stop.load(Ordering::Relaxed) {
             let slot = Instant::now();
@@ -181,11 +185,17 @@ impl Observer {
 
     fn handle(&mut self, observed: &Observed) {
         let Observed { record, frame } = observed;
-        let Some(one) = self.followers.get_mut(record.flow as usize) else { return };
+        let at = record.flow as usize;
+        let is_before_xdp = self.flows.get(at).is_some_and(|flow| flow.engine == Engine::Xdp);
+        let Some(one) = self.followers.get_mut(at) else { return };
         let follower = &mut one.follower;
         let mut acknowledged = None;
         match (record.place, segments(frame)) {
+            (abi::VERIFY_ENTERS, Some(found)) if is_before_xdp => {
+                follower.enter_before_xdp(record.at_ns, found);
+            }
             (abi::VERIFY_ENTERS, Some(found)) => follower.enter(record.at_ns, found),
+            (abi::VERIFY_RECEIVED, Some(found)) => follower.receive(&found),
             (abi::VERIFY_LEAVES, Some(found)) => {
                 let way = if record.is_tracked == 0 { Way::Fast } else { Way::Slow };
                 acknowledged = follower.leave(record.at_ns, way, found);
@@ -202,6 +212,23 @@ impl Observer {
         if let (Some(acknowledged), Some(reverse)) = (acknowledged, reverse) {
             self.followers[reverse].follower.acknowledge(acknowledged);
         }
+    }
+
+    /// Decides whether packets that were seen before XDP and nowhere else are lost. Tracepoints can be silent for the
+    /// packets of a whole softirq, so only loss at several times, and at more than while Linux forwards all packets, is
+    /// the work of XDP. Returns how many packets stay undecided.
+    pub(super) fn settle(&mut self) -> u64 {
+        let slots = |times: BTreeSet<u64>| {
+            times.into_iter().map(|ns| ns / SLOT.as_nanos() as u64).collect::<BTreeSet<_>>().len()
+        };
+        let all = || self.followers.iter().map(|one| &one.follower);
+        let suspects: Vec<u64> = all().flat_map(Follower::suspects_ns).collect();
+        let count = suspects.len() as u64;
+        let by_xdp = slots(suspects.into_iter().collect());
+        let missed = slots(all().flat_map(|follower| &follower.missed_ns).copied().collect());
+        let are_lost = by_xdp >= SLOTS_OF_LOSS && by_xdp > missed;
+        self.followers.iter_mut().for_each(|one| one.follower.settle(are_lost));
+        if are_lost { 0 } else { count }
     }
 
     /// The median round trip of the period that ends, on this path.

@@ -15,7 +15,7 @@ use crate::{
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, PerfBuffer, PerfBufferBuilder};
 use shunt_bpf::{
     abi::Plain,
-    attach::{program_by_id, program_id},
+    attach::{program_by_id, program_id, program_misses},
 };
 use std::{
     cell::RefCell,
@@ -160,11 +160,17 @@ impl Programs {
         std::mem::take(&mut self.received.borrow_mut().records)
     }
 
-    /// Records that were lost.
+    /// Records that were lost: without room for them, or never written, since the kernel skips a tracing program that
+    /// interrupts a run of itself.
     pub(super) fn lost(&self) -> u64 {
         let lost = self.read(LOST).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes);
         // The kernel tells of a full buffer with the next record, the programs at once.
-        lost.max(self.received.borrow().lost)
+        lost.max(self.received.borrow().lost) + self.misses()
+    }
+
+    fn misses(&self) -> u64 {
+        let all = self.objects.iter().flat_map(|object| object.progs());
+        all.filter_map(|program| program_misses(program.as_fd())).sum()
     }
 
     fn read(&self, name: &str) -> Option<Vec<u8>> {
