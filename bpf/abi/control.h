@@ -49,6 +49,13 @@ struct shunt_port {
 };
 _Static_assert(sizeof(struct shunt_port) == 8, "shunt_port is ABI");
 
+/* Where XDP sends the frames of a port: the kernel's struct bpf_devmap_val. */
+struct shunt_xdp_exit {
+	__u32 ifindex;
+	__u32 program; /* descriptor of one that runs for each frame before the driver gets it; 0: none */
+};
+_Static_assert(sizeof(struct shunt_xdp_exit) == 8, "shunt_xdp_exit is ABI");
+
 /* Ports, without a hash look-up. */
 struct shunt_port_cache {
 	struct shunt_port by_ifindex[SHUNT_PORTS_MAX]; /* by the low bits of the ifindex; on collision, the last port */

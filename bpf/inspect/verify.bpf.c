@@ -3,8 +3,7 @@
  * Copies of the packets of some flows, as they enter the router and as they leave it. Other packets cost a look-up of
  * their addresses and ports, or one load while no window is open.
  */
-#include "inspect/tuple.h"
-#include "inspect/verify_abi.h"
+#include "inspect/verify.h"
 
 #include <bpf/bpf_core_read.h>
 
@@ -21,71 +20,9 @@ enum { VERIFY_CHECKSUM_PARTIAL = 3 };
 /* The number of the network namespace. Written by the loader. */
 volatile const __u32 verify_netns SEC(".rodata.verify");
 
-#define VERIFY_TUPLES(name)                                                                                            \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
-		__uint(max_entries, VERIFY_FLOWS_MAX);                                                                 \
-		__type(key, struct trace_tuple);                                                                       \
-		__type(value, struct verify_flow);                                                                     \
-	} name SEC(".maps")
-
-/* Flows by the addresses and ports of packets that enter and that leave. */
-VERIFY_TUPLES(verify_enters);
-VERIFY_TUPLES(verify_leaves);
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct verify_window);
-} verify_window SEC(".maps");
-
-/* Records that did not fit the buffer. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} verify_lost SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
-	__type(key, __u32);
-	__type(value, __u32);
-} verify_records SEC(".maps");
-
-static __always_inline struct verify_window *window(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&verify_window, &zero);
-}
-
-static __always_inline int is_open(void)
-{
-	struct verify_window *w = window();
-
-	return w && w->open;
-}
-
 static __always_inline int is_ours(const struct net_device___shunt *dev)
 {
 	return dev && dev->nd_net.net->ns.inum == verify_netns;
-}
-
-static __always_inline void note_sent(long error)
-{
-	__u32 zero = 0;
-	__u64 *lost = bpf_map_lookup_elem(&verify_lost, &zero);
-
-	if (error && lost)
-		__sync_fetch_and_add(lost, 1);
-}
-
-/* Where to write, and how many bytes of the frame. */
-static __always_inline __u64 verify_flags(__u32 captured)
-{
-	return BPF_F_CURRENT_CPU | (__u64)captured << 32;
 }
 
 /* Sends a copy of an skb, from its data on. */
@@ -103,17 +40,6 @@ static __always_inline void send_skb(void *skb_ctx, struct verify_record *r)
 	r->tag_tci = more->vlan_tci;
 	r->captured = r->bytes < VERIFY_FRAME_MAX ? r->bytes : VERIFY_FRAME_MAX;
 	note_sent(bpf_skb_output(skb_ctx, &verify_records, verify_flags(r->captured), r, sizeof(*r)));
-}
-
-/* Takes a packet into the window. */
-static __always_inline int enter(__u32 bytes)
-{
-	struct verify_window *w = window();
-
-	if (!w || !w->open || (long long)w->left <= 0)
-		return 0;
-	__sync_fetch_and_sub(&w->left, bytes + VERIFY_PACKET_COST);
-	return 1;
 }
 
 SEC("tp_btf/netif_receive_skb")
@@ -134,7 +60,11 @@ int verify_entering(__u64 *ctx)
 		return 0;
 	read_tuple(l3, proto_be, &tuple);
 	flow = bpf_map_lookup_elem(&verify_enters, &tuple);
-	if (!flow || flow->ifindex != skb->dev->ifindex || !enter(skb->len))
+	if (!flow || flow->ifindex != skb->dev->ifindex)
+		return 0;
+	if (flow->before_xdp)
+		r.place = VERIFY_RECEIVED;
+	else if (!enter(skb->len))
 		return 0;
 	r.at_ns = bpf_ktime_get_ns();
 	r.flow = flow->number;

@@ -14,21 +14,26 @@ enum {
 	VERIFY_FRAME_MAX = 65280,
 	/* What a packet costs of the window besides its bytes. */
 	VERIFY_PACKET_COST = 1024,
+	/* Ports with an XDP program. */
+	VERIFY_PORTS_MAX = 64,
 };
 
 /* Where a packet was seen. */
 enum verify_place {
-	VERIFY_ENTERS = 1, /* netif_receive_skb: behind GRO, before tc; the packet follows */
-	VERIFY_LEAVES = 2, /* net_dev_start_xmit: the driver is called; the frame follows */
+	VERIFY_ENTERS = 1, /* netif_receive_skb: behind GRO, before tc; or the driver, before XDP; the packet follows */
+	VERIFY_LEAVES = 2, /* net_dev_start_xmit, or the devmap of XDP: the driver is called; the frame follows */
 	VERIFY_DROPPED = 3, /* Linux drops an skb */
+	VERIFY_RECEIVED = 4, /* netif_receive_skb, of a packet that was seen before XDP; the packet follows */
 };
 
 /* A flow to observe: the value for its tuple. */
 struct verify_flow {
 	__u32 number;
 	__u32 ifindex; /* where its packets enter, or leave */
+	__u32 before_xdp; /* 1: its packets are seen before XDP, where they enter, and not behind GRO */
+	__u32 _pad;
 };
-_Static_assert(sizeof(struct verify_flow) == 8, "verify_flow is ABI");
+_Static_assert(sizeof(struct verify_flow) == 16, "verify_flow is ABI");
 
 /* Which packets to observe. */
 struct verify_window {

@@ -39,7 +39,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
 	__uint(max_entries, SHUNT_PORTS_MAX);
 	__type(key, __u32); /* slot */
-	__type(value, __u32); /* ifindex */
+	__type(value, struct shunt_xdp_exit);
 } shunt_devmap SEC(".maps");
 
 /* Trims the padding after the L3 packet. Returns nonzero on failure. */

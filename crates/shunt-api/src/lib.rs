@@ -25,6 +25,8 @@
 //! | `GET /v1/off` | | a list of [`OffRule`] |
 //! | `POST /v1/off` | [`OffRequest`] | [`Count`]: the rules that there are now |
 //! | `DELETE /v1/off` | [`OffRemoval`] | [`Count`]: the rules that were removed |
+//! | `POST /v1/taps` | [`TapRequest`] | [`Count`]: the ports whose program was exchanged |
+//! | `DELETE /v1/taps` | | [`Count`]: the ports that got theirs back |
 //! | `GET /v1/history?for_s=86400&rows=120` | | [`HistoryTable`] of the last seconds, merged into at most so many rows |
 //! | `GET /v1/openapi.json` | | the OpenAPI description of all requests |
 //! | `GET /metrics` | | metrics in the text format of Prometheus |
@@ -58,6 +60,7 @@ mod slow;
 mod statics;
 mod status;
 mod stored_report;
+mod taps;
 mod tracked;
 mod usage;
 mod watch_event;
@@ -97,6 +100,7 @@ pub use status::{
     TopReason, UnstableStation,
 };
 pub use stored_report::StoredReport;
+pub use taps::{EnteringTap, TapRequest};
 pub use tracked::{Counted, Icmp, Tracked, TrackedDirection, TrackedTable};
 pub use usage::{HostUsage, StepSize, Usage, UsageCount, UsageQuery, UsageSpan, UsageStep, UsageTotal};
 pub use watch_event::{ConnectionEnd, EndedDirection, FlowEvent, WatchEvent};

@@ -259,6 +259,12 @@ pub fn program_id(fd: BorrowedFd<'_>) -> Option<u32> {
     Some(program_info(fd, &mut [])?.id)
 }
 
+/// How often the kernel skipped a tracing program because it interrupted a run of the same program on the same CPU.
+/// None if the kernel does not answer.
+pub fn program_misses(fd: BorrowedFd<'_>) -> Option<u64> {
+    Some(program_info(fd, &mut [])?.recursion_misses)
+}
+
 /// How often a program ran while the kernel counted, and for how many nanoseconds. None if there is no such program.
 pub(crate) fn program_runs(id: u32) -> Option<(u64, u64)> {
     let info = program_info(program_by_id(id).ok()?.as_fd(), &mut [])?;

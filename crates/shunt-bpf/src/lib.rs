@@ -31,6 +31,7 @@ pub mod schedule;
 mod shared;
 mod stored;
 mod table;
+mod taps;
 pub mod verifier;
 pub mod wire;
 

@@ -57,9 +57,9 @@ impl AsFd for LookAhead {
 /// An exchange of a port's XDP program, still to be made.
 #[derive(Debug)]
 pub struct XdpExchange {
-    xdp: AttachedXdp,
-    next: OwnedFd,
-    ahead: bool,
+    pub(crate) xdp: AttachedXdp,
+    pub(crate) next: OwnedFd,
+    pub(crate) ahead: bool,
 }
 
 impl XdpExchange {

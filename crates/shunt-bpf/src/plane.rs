@@ -100,6 +100,8 @@ pub struct DataPlane {
     /// The slots of former ports whose programs are being detached: bit N for slot N.
     pub(crate) leaving: u64,
     pub(crate) former: FormerPorts,
+    /// Runs for each frame that XDP sends to a port.
+    pub(crate) exit_program: Option<OwnedFd>,
     pub(crate) maps: Maps,
     pub(crate) tc: Object,
     pub(crate) watch: Option<Object>,
@@ -176,6 +178,7 @@ impl DataPlane {
             reserved: 0,
             leaving: 0,
             former: FormerPorts::default(),
+            exit_program: None,
             maps,
             tc,
             watch,

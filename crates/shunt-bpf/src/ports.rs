@@ -2,7 +2,7 @@
 
 use crate::{
     DataPlane, Error,
-    abi::{self, Counters, Plain, Port},
+    abi::{self, Counters, Plain, Port, XdpExit},
     attach::AttachMode,
     object::{TC_FORWARD, TC_WATCH, XDP_FORWARD, XDP_FORWARD_TAGS, XDP_FORWARD_TAGS_VERIFYING, program},
     owner::Owner,
@@ -16,7 +16,7 @@ use libbpf_rs::{MapCore, MapFlags, ProgramMut};
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem::offset_of,
-    os::fd::AsFd,
+    os::fd::{AsFd, AsRawFd},
     sync::{Arc, atomic::Ordering},
 };
 
@@ -303,10 +303,16 @@ impl DataPlane {
     fn write_port(&self, ifindex: u32, port: Port) -> Result<(), Error> {
         self.maps.update(PORTS, &ifindex.to_ne_bytes(), port.bytes())?;
         self.cache_port(ifindex, port.slot, port);
-        if self.xdp.is_ok() {
-            self.maps.update(DEVMAP, &u32::from(port.slot).to_ne_bytes(), &ifindex.to_ne_bytes())?;
+        self.write_exit(ifindex, port.slot)
+    }
+
+    /// Lets XDP send frames to a port.
+    pub(crate) fn write_exit(&self, ifindex: u32, slot: u16) -> Result<(), Error> {
+        if self.xdp.is_err() {
+            return Ok(());
         }
-        Ok(())
+        let program = self.exit_program.as_ref().map_or(0, |program| program.as_raw_fd().cast_unsigned());
+        self.maps.update(DEVMAP, &u32::from(slot).to_ne_bytes(), XdpExit { ifindex, program }.bytes())
     }
 
     pub(crate) fn erase_port(&self, ifindex: u32, slot: u8) -> Result<(), Error> {

@@ -1,12 +1,16 @@
-//! A broken engine, for tests of `shunt verify`.
+//! Broken engines, for tests of `shunt verify`.
 
 use crate::{Error, libbpf_error, load, map, missing, open};
 use libbpf_rs::{MapCore, MapFlags, Object};
-use shunt_bpf::attach::{self, Hook};
+use shunt_bpf::attach::{self, Attachment, Hook};
 use shunt_wire::Mac;
-use std::os::fd::OwnedFd;
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+};
 
-const OBJECT: &str = "faulty";
+const TC: &str = "faulty";
+const XDP: &str = "faulty_xdp";
 
 /// What is wrong with one packet of many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,10 +22,25 @@ pub enum EngineFault {
     Payload = 1,
     /// The packet is dropped.
     Drop = 2,
-    /// The packet has the priority of [`FaultyEngine::DELAYED`], by which a qdisc can delay it.
+    /// The packet has the priority of [`FaultyEngine::DELAYED`], by which a qdisc can delay it. XDP leaves it to tc.
     Delay = 3,
     /// The packet is sent to another MAC.
     Mac = 4,
+}
+
+/// What an engine does.
+#[derive(Debug, Clone, Copy)]
+pub struct EnginePlan {
+    /// Interface index of the device to which packets go.
+    pub to: u32,
+    /// The destination MAC of packets that leave.
+    pub destination: Mac,
+    /// Their source MAC.
+    pub source: Mac,
+    /// What is wrong.
+    pub fault: EngineFault,
+    /// One packet in this number has the fault.
+    pub every: u32,
 }
 
 /// A program on a device that forwards UDP over IPv4 to another device, with a fault in one packet of many, until this
@@ -29,8 +48,8 @@ pub enum EngineFault {
 #[derive(Debug)]
 pub struct FaultyEngine {
     object: Object,
-    _link: OwnedFd,
-    plan: [u8; 32],
+    link: Attachment,
+    plan: EnginePlan,
 }
 
 impl FaultyEngine {
@@ -41,21 +60,34 @@ impl FaultyEngine {
     ///
     /// # Errors
     /// When the kernel refuses the program, or has no TCX.
-    pub fn attach(ifindex: u32, to: (u32, Mac, Mac), fault: EngineFault, every: u32) -> Result<Self, Error> {
-        let object = load(OBJECT, open(OBJECT, include_bytes!(concat!(env!("OUT_DIR"), "/faulty.o")))?)?;
-        let program = object.progs_mut().next().ok_or_else(|| missing(OBJECT))?;
-        let mut plan = [0; 32];
-        let (out, destination, source) = to;
-        let words = [out, fault as u32, every, Self::DELAYED].map(u32::to_ne_bytes).concat();
-        plan[..16].copy_from_slice(&words);
-        plan[16..22].copy_from_slice(&destination.0);
-        plan[22..28].copy_from_slice(&source.0);
-        write(&object, &plan)?;
-        let link = attach::link_fd(&program, ifindex, Hook::Ingress).map_err(|cause| Error {
-            doing: format!("{OBJECT}: attaching to interface {ifindex}"),
+    pub fn on_tc(ifindex: u32, plan: EnginePlan) -> Result<Self, Error> {
+        let object = load(TC, open(TC, include_bytes!(concat!(env!("OUT_DIR"), "/faulty.o")))?)?;
+        Self::attach(object, ifindex, Hook::Ingress, plan)
+    }
+
+    /// As [`FaultyEngine::on_tc`], in the driver.
+    ///
+    /// # Errors
+    /// When the kernel or the driver refuses the program.
+    pub fn on_xdp(ifindex: u32, plan: EnginePlan) -> Result<Self, Error> {
+        let object = load(XDP, open(XDP, include_bytes!(concat!(env!("OUT_DIR"), "/faulty_xdp.o")))?)?;
+        let engine = Self::attach(object, ifindex, Hook::Xdp, plan)?;
+        engine.set_exit_program(None)?;
+        Ok(engine)
+    }
+
+    fn attach(object: Object, ifindex: u32, hook: Hook, plan: EnginePlan) -> Result<Self, Error> {
+        let link = {
+            let program = object.progs_mut().next().ok_or_else(|| missing(TC))?;
+            attach::link(&program, ifindex, hook)
+        };
+        let link = link.map_err(|cause| Error {
+            doing: format!("{TC}: attaching to interface {ifindex}"),
             cause: cause.into(),
         })?;
-        Ok(Self { object, _link: link, plan })
+        let engine = Self { object, link, plan };
+        engine.set_off(false)?;
+        Ok(engine)
     }
 
     /// Leaves all packets to Linux, or none.
@@ -63,13 +95,40 @@ impl FaultyEngine {
     /// # Errors
     /// When the map cannot be written.
     pub fn set_off(&self, off: bool) -> Result<(), Error> {
-        let mut plan = self.plan;
+        let EnginePlan { to, destination, source, fault, every } = self.plan;
+        let mut plan = [0; 32];
+        let words = [to, fault as u32, every, Self::DELAYED].map(u32::to_ne_bytes).concat();
+        plan[..16].copy_from_slice(&words);
+        plan[16..22].copy_from_slice(&destination.0);
+        plan[22..28].copy_from_slice(&source.0);
         plan[28..].copy_from_slice(&u32::from(off).to_ne_bytes());
-        write(&self.object, &plan)
+        self.write("faulty_plan", &plan)
     }
-}
 
-fn write(object: &Object, plan: &[u8]) -> Result<(), Error> {
-    let written = map(object, "faulty_plan")?.update(&0u32.to_ne_bytes(), plan, MapFlags::ANY);
-    written.map_err(|e| libbpf_error(format!("{OBJECT}: writing the plan"), e))
+    /// Runs a program for each frame before the driver of the other device gets it, or none. For XDP only.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program.
+    pub fn set_exit_program(&self, program: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+        let program = program.map_or(0, |program| program.as_raw_fd());
+        self.write("faulty_exit", &[self.plan.to.to_ne_bytes(), program.to_ne_bytes()].concat())
+    }
+
+    /// Puts another program in the place of this one; with `None`, puts this one back. For XDP only.
+    ///
+    /// # Errors
+    /// When the driver refuses the program.
+    pub fn set_program(&self, other: Option<&OwnedFd>) -> Result<(), Error> {
+        let own = self.object.progs_mut().next().ok_or_else(|| missing(XDP))?;
+        let replaced: io::Result<()> = match other {
+            Some(other) => self.link.replace(other),
+            None => self.link.replace(&own.as_fd()),
+        };
+        replaced.map_err(|cause| Error { doing: format!("{XDP}: exchanging it"), cause: cause.into() })
+    }
+
+    fn write(&self, name: &str, value: &[u8]) -> Result<(), Error> {
+        let written = map(&self.object, name)?.update(&0u32.to_ne_bytes(), value, MapFlags::ANY);
+        written.map_err(|e| libbpf_error(format!("{TC}: writing the map {name}"), e))
+    }
 }

@@ -30,7 +30,7 @@ pub mod tap;
 pub mod testrun;
 
 pub use abi::{Arrival, Pacing, TrafficEnds, TrafficState};
-pub use faulty::{EngineFault, FaultyEngine};
+pub use faulty::{EngineFault, EnginePlan, FaultyEngine};
 pub use generator::{Generator, takes_frames};
 pub use hardware_stamps::{HardwareStamps, StampedPackets, StampsError};
 pub use hooks::{BareTcRedirect, Hooks};

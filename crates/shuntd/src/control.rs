@@ -30,7 +30,7 @@ use hyper::{Request, body::Incoming};
 use shunt_api::{
     Connection, Explained, Failure, HistoryTable, OffRemoval, OffRequest, OffRule, QosRemoval, QosStatus,
     QosTable, Reload, ReloadRequest, Restart, Selection, SlowTable, StaticRemoval, StaticTable, Status,
-    Tracked, Usage, UsageQuery, WatchEvent,
+    TapRequest, Tracked, Usage, UsageQuery, WatchEvent,
 };
 use shunt_http::{Admission, Hosts, Refusal};
 use std::{
@@ -98,6 +98,10 @@ pub enum Call {
     DelOff(OffRemoval, oneshot::Sender<Result<(u64, Job<()>), Failure>>),
     /// Return the rules of `shunt off`.
     ListOff(oneshot::Sender<Vec<OffRule>>),
+    /// Attach programs that see the frames which XDP forwards. The answer is the number of ports, when it is done.
+    AddTaps(TapRequest, oneshot::Sender<Result<u64, Failure>>),
+    /// Detach these programs. The answer is the number of ports, when it is done.
+    DelTaps(oneshot::Sender<u64>),
     /// Return the queues of the ports, with their counters.
     Qos(oneshot::Sender<Vec<QosStatus>>),
     /// Set the queues of ports; the table has passed [`shunt_api::check_qos`]. The answer is the number of ports.

@@ -19,6 +19,7 @@ mod settings;
 mod status;
 mod store;
 mod take_over;
+mod taps;
 mod turn;
 mod usage;
 
@@ -63,6 +64,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use take_over::Inherited;
+use taps::Taps;
 use tokio::{
     signal::unix::{Signal as Signals, SignalKind, signal},
     sync::{mpsc, oneshot},
@@ -145,6 +147,7 @@ pub(crate) struct Daemon {
     inherited: Inherited,
     looking_ahead: LookingAhead,
     rest: Rest,
+    taps: Taps,
     /// Why a port could not be attached to before the event loop runs.
     first_failure: Option<Failure>,
     /// Devices that the actions in progress could not attach to.
@@ -207,6 +210,7 @@ impl Daemon {
             inherited: Inherited::default(),
             looking_ahead: LookingAhead::default(),
             rest: Rest::default(),
+            taps: Taps::default(),
             first_failure: None,
             unattached: Vec::new(),
             xdp_refusals: Vec::new(),
@@ -450,6 +454,7 @@ impl Daemon {
         self.record_tick();
         self.settle_reload();
         self.compare_config();
+        self.expire_taps();
         self.review_look_ahead();
         self.review_rest();
         self.update_usage();

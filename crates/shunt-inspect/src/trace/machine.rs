@@ -38,17 +38,19 @@ pub(super) fn full_queues(since: Snapshot) -> BTreeMap<u32, u64> {
 
 /// The native XDP programs of these ports: id and name.
 pub(crate) fn xdp_programs(ports: &[u32]) -> BTreeMap<u32, String> {
-    let id = |port: &u32| {
-        let mut id = 0;
-        // SAFETY: the number is written to, and outlives the call.
-        let error = unsafe { libbpf_sys::bpf_xdp_query_id(i32::try_from(*port).ok()?, 0, &raw mut id) };
-        (error == 0 && id != 0).then_some(id)
-    };
-    let ids: Vec<u32> = ports.iter().filter_map(id).collect();
+    let ids: Vec<u32> = ports.iter().filter_map(|port| xdp_program(*port)).collect();
     let all = ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default());
     all.filter(|program| ids.contains(&program.id))
         .map(|program| (program.id, program.name.to_string_lossy().into_owned()))
         .collect()
+}
+
+/// The id of a port's XDP program.
+pub(crate) fn xdp_program(port: u32) -> Option<u32> {
+    let mut id = 0;
+    // SAFETY: the number is written to, and outlives the call.
+    let error = unsafe { libbpf_sys::bpf_xdp_query_id(i32::try_from(port).ok()?, 0, &raw mut id) };
+    (error == 0 && id != 0).then_some(id)
 }
 
 /// The number of the calling thread's network namespace.

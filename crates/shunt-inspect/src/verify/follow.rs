@@ -42,6 +42,8 @@ struct Pending {
     index: u64,
     at_ns: u64,
     is_repeated: bool,
+    /// Whether it was seen where Linux receives packets. False before XDP.
+    is_received: bool,
     segment: Segment,
 }
 
@@ -97,6 +99,13 @@ pub(crate) struct Follower {
     pub(crate) overtaken: u64,
     /// Packets whose end could not be seen, since they were cut or the observer lost records.
     pub(crate) unseen: u64,
+    /// The path that packets should take now.
+    pub(crate) period: Option<Way>,
+    /// When packets entered that were seen before XDP and nowhere else, while Linux forwarded all packets of the flow:
+    /// the observer missed them.
+    pub(crate) missed_ns: Vec<u64>,
+    /// Likewise, while XDP forwarded the flow. XDP lost them, or Linux got them and the observer missed them.
+    suspects: Vec<Pending>,
     /// Packets that Linux dropped, by reason, and that no finding has taken yet.
     dropped: BTreeMap<u32, u64>,
     /// Packets that entered and that Linux dropped, by path and reason.
@@ -104,8 +113,27 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Packets enter the router.
+    /// Packets enter the router, where Linux receives them.
     pub(crate) fn enter(&mut self, at_ns: u64, segments: Segments) {
+        self.add(at_ns, segments, true);
+    }
+
+    /// Packets enter the router, before XDP.
+    pub(crate) fn enter_before_xdp(&mut self, at_ns: u64, segments: Segments) {
+        self.add(at_ns, segments, false);
+    }
+
+    /// Linux receives packets that were seen before XDP.
+    pub(crate) fn receive(&mut self, segments: &Segments) {
+        for segment in &segments.whole {
+            let same = |one: &&mut Pending| !one.is_received && one.segment.kept == segment.kept;
+            if let Some(pending) = self.pending.iter_mut().find(same) {
+                pending.is_received = true;
+            }
+        }
+    }
+
+    fn add(&mut self, at_ns: u64, segments: Segments, is_received: bool) {
         if segments.cut.is_some() {
             self.unseen += 1;
         }
@@ -117,7 +145,7 @@ impl Follower {
                 self.pending.pop_front();
                 self.unseen += 1;
             }
-            self.pending.push_back(Pending { index, at_ns, is_repeated, segment });
+            self.pending.push_back(Pending { index, at_ns, is_repeated, is_received, segment });
         }
     }
 
@@ -211,7 +239,7 @@ impl Follower {
     }
 
     fn finish(&mut self, pending: Pending, at_ns: u64, way: Way, left: Segment) {
-        let Pending { index, at_ns: since_ns, is_repeated, segment } = pending;
+        let Pending { index, at_ns: since_ns, is_repeated, segment, .. } = pending;
         let tally = self.tallies.entry(way).or_default();
         tally.packets += 1;
         tally.bytes += segment.kept.len() as u64;
@@ -261,6 +289,16 @@ impl Follower {
             self.note(Fault::Bytes, stray.way, &lost.segment, Some(&stray.segment));
             return;
         }
+        if !lost.is_received {
+            match self.period {
+                Some(Way::Slow) => {
+                    self.unseen += 1;
+                    self.missed_ns.push(lost.at_ns);
+                }
+                _ => self.suspects.push(lost),
+            }
+            return;
+        }
         let way = self.way.unwrap_or(Way::Fast);
         let reason = self.dropped.iter_mut().find(|(_, count)| **count > 0);
         if let Some((reason, count)) = reason {
@@ -269,6 +307,22 @@ impl Follower {
             return;
         }
         self.note(Fault::Lost, way, &lost.segment, None);
+    }
+
+    /// When the packets entered that XDP may have lost.
+    pub(crate) fn suspects_ns(&self) -> impl Iterator<Item = u64> {
+        self.suspects.iter().map(|one| one.at_ns)
+    }
+
+    /// XDP lost these packets, or the observer missed them.
+    pub(crate) fn settle(&mut self, are_lost: bool) {
+        for suspect in std::mem::take(&mut self.suspects) {
+            if are_lost {
+                self.note(Fault::Lost, Way::Fast, &suspect.segment, None);
+            } else {
+                self.unseen += 1;
+            }
+        }
     }
 
     fn note(&mut self, fault: Fault, way: Way, entered: &Segment, left: Option<&Segment>) {

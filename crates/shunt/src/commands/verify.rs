@@ -15,12 +15,19 @@ use crate::{
     render::units,
 };
 use clap::Args;
+use hyper::Method;
 use nix::unistd::geteuid;
-use shunt_api::{Connection, Direction, Engine, Failure, FailureCode, FlowState, Instance, Selection};
-use shunt_inspect::verify::{self, Flow, Request, VerifyError, Way};
+use serde::Serialize;
+use shunt_api::{
+    Connection, Count, Direction, Engine, EnteringTap, Failure, FailureCode, FlowState, Instance, Selection,
+    TapRequest,
+};
+use shunt_inspect::verify::{self, Flow, Owner, Request, Taps, VerifyError, Way};
 use std::time::Duration;
 
 const STARTED: &str = "shunt: verifying; Ctrl-C ends it and shows what was seen\n";
+/// The path of the programs that see the frames which XDP forwards.
+const TAPS: &str = "/v1/taps";
 /// How long rates are measured to find the busiest connections, in milliseconds.
 const RATE_OVER_MS: u64 = 500;
 /// A connection with a rule of its own takes one of the 32 rules of `shunt off`.
@@ -30,8 +37,8 @@ const SHORTEST: Duration = Duration::from_secs(3);
 
 /// Compare what the fast path sends with what Linux sends: bytes, order and loss, of live connections.
 ///
-/// Copies packets of the busiest connections of the engine tc as they enter the router and as they leave it; packets of
-/// other engines cannot be observed. These connections take the slow path in every other period, as by `shunt off`; the
+/// Copies packets of the busiest connections as they enter the router and as they leave it; packets of the engine
+/// external cannot be observed. These connections take the slow path in every other period, as by `shunt off`; the
 /// daemon ends each such period by itself if this command dies. Exit code 0: all equal; 1: packets differ, are lost or
 /// out of order; 2: cannot tell, and why.
 #[derive(Debug, Args)]
@@ -86,8 +93,7 @@ impl Command for VerifyArgs {
         let instance = context.instance.clone();
         measure_and_show(show, move |stop| {
             let mut paths = Paths::new(&instance, rules)?;
-            let mut switch = |way, time| paths.switch(way, time).map_err(|error| format!("{error:#}"));
-            Ok(verify::run(&request, stop, &mut switch, || write_stderr(STARTED)).map_err(failure)?)
+            Ok(verify::run(&request, stop, &mut paths, || write_stderr(STARTED)).map_err(failure)?)
         })
         .await
     }
@@ -105,10 +111,10 @@ fn choose(mut all: Vec<Connection>, selection: &Selection, limit: usize) -> Chos
     all.retain(|one| selection.has(one.proto, &[one.orig, one.reply]));
     let is_active = |direction: &&Direction| direction.state == FlowState::Active;
     let active = || all.iter().flat_map(|one| &one.directions).filter(is_active);
-    let others = active().filter(|direction| direction.engine != Engine::Tc).count();
+    let others = active().filter(|direction| direction.engine == Engine::External).count();
     let mut doubts = Vec::new();
     if others > 0 {
-        let by = "forwarded by the engine xdp or external, whose packets cannot be observed";
+        let by = "forwarded by the engine external, whose packets cannot be observed";
         doubts.push(format!("{} {by}", units::count(others as u64, "flow")));
     }
     all.retain(|one| observed(one).next().is_some());
@@ -117,10 +123,10 @@ fn choose(mut all: Vec<Connection>, selection: &Selection, limit: usize) -> Chos
     Chosen { connections: all, doubts }
 }
 
-/// The directions whose packets can be observed: those that tc forwards.
+/// The directions whose packets can be observed: those that tc or XDP forwards.
 fn observed(connection: &Connection) -> impl Iterator<Item = &Direction> {
     let all = connection.directions.iter();
-    all.filter(|direction| direction.state == FlowState::Active && direction.engine == Engine::Tc)
+    all.filter(|direction| direction.state == FlowState::Active && direction.engine != Engine::External)
 }
 
 /// The directions to observe.
@@ -151,7 +157,8 @@ fn only(connection: &Connection) -> Selection {
     }
 }
 
-/// Moves connections to the slow path and back, by rules of `shunt off` that end by themselves.
+/// Asks the daemon for what ends by itself: moves connections to the slow path and back by rules of `shunt off`, and
+/// attaches programs.
 struct Paths {
     client: Client,
     runtime: tokio::runtime::Runtime,
@@ -166,8 +173,15 @@ impl Paths {
         Ok(Self { client: Client::new(instance), runtime, rules, now: Way::Fast })
     }
 
+    fn ask<B: Serialize + Sync>(&self, method: Method, body: &B) -> Result<(), String> {
+        let answer = self.runtime.block_on(self.client.send::<Count>(method, TAPS, body));
+        answer.map(drop).map_err(|error| format!("{error:#}"))
+    }
+}
+
+impl Owner for Paths {
     /// Moves all connections, also after a failure for one of them. Returns the first failure.
-    fn switch(&mut self, way: Way, time: Duration) -> anyhow::Result<()> {
+    fn switch(&mut self, way: Way, time: Duration) -> Result<(), String> {
         if self.now == way {
             return Ok(());
         }
@@ -175,7 +189,22 @@ impl Paths {
         let Self { client, runtime, rules, .. } = self;
         let move_which = |which: &Selection| runtime.block_on(move_one(client, which.clone(), way, time));
         let moved: Vec<anyhow::Result<()>> = rules.iter().map(move_which).collect();
-        moved.into_iter().collect()
+        moved.into_iter().collect::<anyhow::Result<()>>().map_err(|error| format!("{error:#}"))
+    }
+
+    fn attach(&mut self, taps: &Taps, time: Duration) -> Result<(), String> {
+        let tap = |(ifindex, instead_of): (&u32, &u32)| EnteringTap {
+            ifindex: *ifindex,
+            program: taps.entering,
+            instead_of: *instead_of,
+        };
+        let entering = taps.ports.iter().map(tap).collect();
+        let request = TapRequest { leaving: taps.leaving, entering, for_s: time.as_secs() + 1 };
+        self.ask(Method::POST, &request)
+    }
+
+    fn detach(&mut self) -> Result<(), String> {
+        self.ask(Method::DELETE, &())
     }
 }
 

@@ -4,6 +4,7 @@ mod history;
 mod off;
 mod restart;
 mod slow;
+mod taps;
 mod usage;
 
 use super::{
@@ -99,6 +100,7 @@ fn paths() -> OpenApiRouter<AppState> {
         .routes(routes!(restart::progress, restart::restart))
         .routes(routes!(list_static, add_static, del_static))
         .routes(routes!(off::list_off, off::add_off, off::del_off))
+        .routes(routes!(taps::add_taps, taps::del_taps))
         .routes(routes!(list_qos, set_qos, del_qos))
         .routes(routes!(list_reports))
         .routes(routes!(read_report))

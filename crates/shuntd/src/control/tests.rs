@@ -98,6 +98,8 @@ async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
             Call::AddOff(_, reply) => reply.send(Ok((1, Job::new(|| Ok(()))))).is_err(),
             Call::DelOff(_, reply) => reply.send(Ok((0, Job::new(|| Ok(()))))).is_err(),
             Call::ListOff(reply) => reply.send(Vec::new()).is_err(),
+            Call::AddTaps(request, reply) => reply.send(Ok(request.entering.len() as u64)).is_err(),
+            Call::DelTaps(reply) => reply.send(0).is_err(),
             Call::Qos(reply) => reply.send(Vec::new()).is_err(),
             Call::SetQos(table, reply) => reply.send(Ok(table.len() as u64)).is_err(),
             Call::DelQos(removal, reply) => reply.send(Ok(removal.ports.len() as u64)).is_err(),

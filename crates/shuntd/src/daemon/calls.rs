@@ -98,6 +98,8 @@ impl Daemon {
             Call::ListOff(reply) => {
                 let _ = reply.send(self.off_rules.list(unix_time()));
             }
+            Call::AddTaps(request, reply) => self.add_taps(request, reply),
+            Call::DelTaps(reply) => self.del_taps(reply),
             Call::Qos(reply) => {
                 let _ = reply.send(self.qos_status());
             }

@@ -169,6 +169,7 @@ impl Daemon {
             let why = "a reload is in progress; try again when it has ended";
             return Err(failure(FailureCode::Busy, why));
         }
+        self.end_taps(|_| ());
         let underway = &mut self.hand_over;
         if underway.underway.is_none() {
             let program = underway.program.as_ref();

@@ -37,7 +37,7 @@ impl Daemon {
         let flows = usage.entries.iter().sum();
         self.looking_ahead.note(flows, self.config.look_ahead_flows);
         let ports = self.ports_to_exchange();
-        if ports.is_empty() {
+        if ports.is_empty() || self.taps.are_attached() {
             return;
         }
         let program = match &self.looking_ahead.program {

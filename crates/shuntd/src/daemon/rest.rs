@@ -120,6 +120,7 @@ impl Daemon {
         let by_tcx = |ifindex| self.plane.attach_mode(ifindex) == Some(AttachMode::Tcx);
         self.plane.learns()
             && !self.hand_over.is_underway()
+            && !self.taps.are_attached()
             && !self.config.uses_external()
             && (!self.rest.is_awake() || self.pending_ports.is_idle())
             && self

@@ -1,6 +1,7 @@
 use super::*;
 use crate::verify::segment::{Frame, segments};
 use shunt_wire::{Checksum, Network, Packet, Tcp, Transport, Udp};
+use std::ops::Range;
 
 /// The frame of a packet with this payload.
 fn frame(transport: Transport, payload: &[u8], ttl: u8) -> Frame {
@@ -170,4 +171,37 @@ fn packets_on_their_way_when_records_are_lost_are_not_lost() {
     follower.forget(true);
     follower.give_up(u64::MAX);
     assert_eq!((faults(&follower, Way::Fast), follower.unseen), (vec![], 4));
+}
+
+/// Packets with these numbers enter before XDP in a period of this path; Linux receives those of `received`.
+fn entered_before_xdp(period: Way, numbers: Range<u8>, received: Range<u8>) -> Follower {
+    let mut follower = Follower { period: Some(period), ..Follower::default() };
+    for number in numbers {
+        follower.enter_before_xdp(u64::from(number) * 10, udp(number, 64));
+    }
+    received.for_each(|number| follower.receive(&udp(number, 64)));
+    follower
+}
+
+#[test]
+fn packets_that_linux_was_not_seen_to_receive_are_missed_in_a_slow_period() {
+    let mut follower = entered_before_xdp(Way::Slow, 0..4, 0..2);
+    leave_by(&mut follower, Way::Slow, 0);
+    follower.give_up(u64::MAX);
+    // The second one got to Linux, and did not leave.
+    assert_eq!(faults(&follower, Way::Slow), [(Fault::Lost, 1)]);
+    assert_eq!((follower.unseen, follower.missed_ns.as_slice()), (2, &[20, 30][..]));
+}
+
+#[test]
+fn packets_that_vanish_at_xdp_are_lost_only_by_decision() {
+    for (are_lost, lost, unseen) in [(true, vec![(Fault::Lost, 2)], 0), (false, vec![], 2)] {
+        let mut follower = entered_before_xdp(Way::Fast, 0..3, 0..0);
+        leave(&mut follower, 0);
+        follower.give_up(u64::MAX);
+        assert_eq!(follower.suspects_ns().collect::<Vec<_>>(), [10, 20]);
+        assert_eq!(faults(&follower, Way::Fast), []);
+        follower.settle(are_lost);
+        assert_eq!((faults(&follower, Way::Fast), follower.unseen), (lost, unseen));
+    }
 }

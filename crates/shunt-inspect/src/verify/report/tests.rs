@@ -120,3 +120,12 @@ fn the_difference_of_round_trips_is_that_of_the_periods() {
     assert_eq!((interval.value, interval.low, interval.high), (10.0, 8.0, 12.0));
     assert_eq!(difference(&medians[..1]), None);
 }
+
+#[test]
+fn packets_that_xdp_lost_or_the_observer_missed_are_no_answer() {
+    let follower = flow(400, 10, |_| 1);
+    let flows = [("udp a > b".to_owned(), Engine::Xdp, &follower)];
+    let report = report(&flows, Course { undecided: 2, ..Course::default() });
+    assert_eq!(report.verdict, Verdict::CannotTell);
+    assert!(report.unknown[0].starts_with("2 packets were seen before XDP"), "{:?}", report.unknown);
+}

@@ -29,7 +29,7 @@ fn the_exit_code_is_the_verdict() {
 }
 
 #[test]
-fn only_active_connections_of_the_engine_tc_are_followed() {
+fn only_active_connections_of_the_engines_tc_and_xdp_are_followed() {
     let connection = |engine: Engine, state: FlowState, rate_pps: u64| {
         let mut one = flows::sample::tcp();
         one.rate_pps = rate_pps;
@@ -41,19 +41,19 @@ fn only_active_connections_of_the_engine_tc_are_followed() {
     let all = vec![
         connection(Engine::Tc, FlowState::Active, 5),
         connection(Engine::Tc, FlowState::Active, 50),
-        connection(Engine::Xdp, FlowState::Active, 50_000),
-        connection(Engine::External, FlowState::Active, 500),
+        connection(Engine::External, FlowState::Active, 50_000),
+        connection(Engine::Xdp, FlowState::Active, 500),
         connection(Engine::Tc, FlowState::Stale, 5000),
     ];
     let chosen = choose(all.clone(), &Selection::default(), 8);
-    assert_eq!(chosen.connections.iter().map(|one| one.rate_pps).collect::<Vec<_>>(), [50, 5]);
-    assert!(chosen.doubts[0].starts_with("4 flows forwarded by the engine xdp or external"));
+    assert_eq!(chosen.connections.iter().map(|one| one.rate_pps).collect::<Vec<_>>(), [500, 50, 5]);
+    assert!(chosen.doubts[0].starts_with("2 flows forwarded by the engine external"));
     assert_eq!(choose(all.clone(), &Selection::default(), 1).connections.len(), 1);
     let other = Selection { dport: Some(9), ..Selection::default() };
     assert_eq!(choose(all, &other, 8).connections.len(), 0);
 
     let flows = flows(&chosen.connections);
-    assert_eq!(flows.len(), 4);
+    assert_eq!(flows.len(), 6);
     assert_eq!((flows[0].connection, flows[1].connection, flows[2].connection), (0, 0, 1));
     let tcp = &chosen.connections[0];
     assert!(only(tcp).has(tcp.proto, &[tcp.orig, tcp.reply]));
