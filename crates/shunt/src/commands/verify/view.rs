@@ -55,7 +55,13 @@ fn verdict(report: &Report) -> String {
         slow.packets
     );
     let mut text = match report.verdict {
-        Verdict::Equal => format!("all equal, in order, none lost: {compared}\n"),
+        Verdict::Equal if report.unknown.is_empty() => {
+            format!("all equal, in order, none lost: {compared}\n")
+        }
+        Verdict::Equal => {
+            let rest = report.unknown.join("; ");
+            format!("what was compared is equal, in order, none lost: {compared}\nnot compared: {rest}\n")
+        }
         Verdict::Differs => {
             format!("{} {compared}\n", style::warning(format!("{}:", differs(&fast, &slow))))
         }
@@ -166,7 +172,7 @@ fn notes(report: &Report, format: Format) -> String {
     for (reason, count) in report.paths.values().flat_map(|path| &path.dropped_by_linux) {
         notes.push(format!("Linux dropped {}: {reason}", units::count(*count, "packet")));
     }
-    if report.verdict != Verdict::CannotTell {
+    if report.verdict == Verdict::Differs {
         notes.extend(report.unknown.iter().cloned());
     }
     if format.verbose {
