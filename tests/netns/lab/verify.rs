@@ -57,8 +57,8 @@ impl Engines {
 
 impl Owner for Engines {
     fn switch(&mut self, way: Way, _: Duration) -> Result<(), String> {
-        let all = self.xdp.iter().chain(&self.tc);
-        all.map(|engine| engine.set_off(way == Way::Slow).map_err(|error| error.to_string())).collect()
+        let mut all = self.xdp.iter().chain(&self.tc);
+        all.try_for_each(|engine| engine.set_off(way == Way::Slow).map_err(|error| error.to_string()))
     }
 
     fn attach(&mut self, taps: &Taps, _: Duration) -> Result<(), String> {
