@@ -80,7 +80,10 @@ fn wrong_type(why: &str, typed: Option<&str>, words: &Words) -> Option<String> {
         // integer `5`, string "five", boolean `true`
         (found, None) => found.find(['`', '"']).map_or(found, |at| found[at..].trim_matches('`')),
     };
-    Some(format!("expected {expected}, got {found}"))
+    // One string, where a list of them is expected.
+    let example = typed.filter(|typed| expected == words.list && typed.starts_with('"'));
+    let example = example.map_or_else(String::new, |typed| format!(", such as [{typed}]"));
+    Some(format!("expected {expected}{example}, got {found}"))
 }
 
 /// An unknown key or value, with the one that was perhaps meant, or all of them.

@@ -138,7 +138,7 @@ fn without_a_command_the_next_ones_are_named() {
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     assert_eq!(ran.args.as_deref(), Some("--list-ports"));
     assert!(ran.out.starts_with("not running\n  shunt probe "), "{}", ran.out);
-    assert!(ran.out.contains("  shunt up --port PORT --port PORT  "), "{}", ran.out);
+    assert!(ran.out.contains("  start on all ports that forwarding uses"), "{}", ran.out);
     let ran = sandbox.run("--instance lab --json", "", 0);
     assert_eq!(ran.code, 0, "{}", ran.err);
     let body: serde_json::Value = serde_json::from_str(&ran.out).unwrap();

@@ -144,7 +144,10 @@ fn a_value_of_the_wrong_kind_names_its_key_and_line() {
         refusal("[learn]\non = true"),
         "line 1: learn: expected true or false, got a table; the default is learn = true"
     );
-    assert_eq!(refusal("ports = \"eth0\""), "line 1: ports: expected a list in [ ], got \"eth0\"");
+    assert_eq!(
+        refusal("ports = \"eth0\""),
+        "line 1: ports: expected a list in [ ], such as [\"eth0\"], got \"eth0\""
+    );
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn options_of_ip_are_understood_and_other_programs_commands_are_answered() {
     let typed = |line: &str| words(line.split_whitespace().map(Into::into));
     assert_eq!(typed("shunt -d status -br"), ["shunt", "--verbose", "status", "--brief"]);
     assert_eq!(typed("shunt flows -d 192.0.2.1"), ["shunt", "flows", "-d", "192.0.2.1"]);
-    assert!(instead_of("reload").is_some_and(|text| text.contains("shunt up")));
+    assert!(instead_of("start").is_some_and(|text| text.contains("shunt up")));
     assert_eq!(instead_of("status"), None);
 }
 
