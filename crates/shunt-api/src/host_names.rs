@@ -40,6 +40,15 @@ impl HostNames {
         self.by_address.get(&addr).map(String::as_str)
     }
 
+    /// The addresses with this name, sorted. Capitals do not matter.
+    pub fn addresses(&self, name: &str) -> Vec<IpAddr> {
+        let has_name = |named: &str| named.eq_ignore_ascii_case(name);
+        let mut addresses: Vec<IpAddr> =
+            self.by_address.iter().filter(|(_, named)| has_name(named)).map(|(addr, _)| *addr).collect();
+        addresses.sort_unstable();
+        addresses
+    }
+
     /// Lines such as `192.0.2.1 name alias`. The first name counts.
     fn add_hosts(&mut self, text: &str) {
         for line in text.lines() {

@@ -178,7 +178,7 @@ impl<'a> Changes<'a> {
                 eprintln!("soak: counters disagree: {difference}");
                 self.report.miscounted += 1;
             }
-            life.counts = Some(checks::counts(router, &life.shuntd));
+            life.counts = Some(checks::settled_counts(router, &life.shuntd));
             let stale = checks::stale(router, &life.shuntd);
             if !stale.is_empty() {
                 eprintln!("soak: flows without a conntrack entry: {stale:?}");

@@ -39,7 +39,7 @@ impl Usage {
 }
 
 /// Packets received by each port, as the interface counts them and as the daemon does.
-pub(super) fn counts(router: &NetNs, shuntd: &Shuntd) -> (Counts, Counts) {
+fn counts(router: &NetNs, shuntd: &Shuntd) -> (Counts, Counts) {
     let status = shuntd.status();
     let links: Vec<Value> = serde_json::from_str(&router.run("ip -s -j link")).unwrap_or_default();
     let received = |name: &str| {
@@ -49,6 +49,20 @@ pub(super) fn counts(router: &NetNs, shuntd: &Shuntd) -> (Counts, Counts) {
     let by_link =
         status.ports.iter().filter_map(|port| Some((port.name.clone(), received(&port.name)?))).collect();
     (by_link, by_port(&status))
+}
+
+/// As [`counts`], once two readings in a row are equal: a packet between the readings of both parts would be in one only.
+pub(super) fn settled_counts(router: &NetNs, shuntd: &Shuntd) -> (Counts, Counts) {
+    let mut last = counts(router, shuntd);
+    let settled = wait_for(PATIENCE, || {
+        let now = counts(router, shuntd);
+        let before = std::mem::replace(&mut last, now);
+        (before == last).then_some(())
+    });
+    if settled.is_none() {
+        eprintln!("soak: counters do not settle: {last:?}");
+    }
+    last
 }
 
 fn by_port(status: &Status) -> Counts {

@@ -1,5 +1,6 @@
 //! Arguments and value parsers that several commands share.
 
+use super::hosts::names_of_this_machine;
 use crate::{client::candidates, failure::usage};
 use clap::{
     Args,
@@ -7,10 +8,10 @@ use clap::{
 };
 use clap_complete::engine::ArgValueCandidates;
 use serde::de::{DeserializeOwned, IntoDeserializer, value::Error as ValueError};
-use shunt_api::{Failure, Network, Proto, Selection};
+use shunt_api::{Failure, HostNames, Network, Proto, Selection};
 use shunt_wire::{line::IpVersion, quantity};
 use std::{
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
 };
 
@@ -47,8 +48,8 @@ impl SelectionArgs {
 /// Connections, by words or by options.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectionArgs {
-    /// A short form of --proto, --src and --dst, in this order: tcp or udp, then ADDR, ADDR:PORT, [ADDR6]:PORT or
-    /// ADDR/LEN.
+    /// A short form of --proto, --src and --dst, in this order: tcp or udp, then ADDR, ADDR:PORT, [ADDR6]:PORT, ADDR/LEN
+    /// or the name of a host, as in `shunt usage`.
     #[arg(value_name = "PROTO|SRC|DST", num_args = 0..=3)]
     words: Vec<String>,
     #[command(flatten)]
@@ -57,6 +58,10 @@ pub(crate) struct ConnectionArgs {
 
 impl ConnectionArgs {
     pub(crate) fn selection(&self) -> Result<Selection, Failure> {
+        self.selection_with(names_of_this_machine)
+    }
+
+    fn selection_with(&self, names: impl Fn() -> HostNames) -> Result<Selection, Failure> {
         let mut selection = self.selection.selection();
         let mut words = self.words.as_slice();
         if let [first, rest @ ..] = words {
@@ -67,7 +72,8 @@ impl ConnectionArgs {
             }
         }
         for (n, word) in words.iter().enumerate() {
-            let (network, port) = address_and_port(word).map_err(usage)?;
+            let (network, port) =
+                address_and_port(word).or_else(|why| Ok((address_of(word, &names(), &why)?.into(), None)))?;
             match n {
                 0 => (selection.src, selection.sport) = (Some(network), port.or(selection.sport)),
                 1 => (selection.dst, selection.dport) = (Some(network), port.or(selection.dport)),
@@ -89,6 +95,21 @@ fn address_and_port(word: &str) -> Result<(Network, Option<u16>), String> {
             Some((_, port)) => Err(format!("`{word}`: `{port}` is not a port; expected 0 to 65535")),
             None => Ok((word.parse()?, None)),
         },
+    }
+}
+
+/// The address of a host by its name; `why` says why the word is no address.
+fn address_of(word: &str, names: &HostNames, why: &str) -> Result<IpAddr, Failure> {
+    match names.addresses(word).as_slice() {
+        [] => Err(usage(why)),
+        [address] => Ok(*address),
+        several => {
+            let several: Vec<String> = several.iter().map(IpAddr::to_string).collect();
+            Err(usage(format!(
+                "`{word}` is the name of several addresses; name one of {}",
+                several.join(", ")
+            )))
+        }
     }
 }
 
@@ -190,5 +211,19 @@ mod tests {
         {
             assert!(why(wrong).unwrap_err().message.contains(part), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_host_is_named_as_the_leases_name_it_if_that_is_one_address() {
+        let hosts = "192.168.1.2 laptop\n192.168.1.3 phone\n2001:db8::3 phone\n";
+        let names = || HostNames::read(|path| if path == "/etc/hosts" { hosts } else { "" }.to_owned());
+        let why = |words: &str| parse_args::<ConnectionArgs>(words).unwrap().selection_with(names);
+        assert_eq!(why("tcp Laptop 198.51.100.1:443").unwrap().query(), {
+            "src=192.168.1.2&dst=198.51.100.1&dport=443&proto=tcp"
+        });
+        let several = why("phone").unwrap_err().message;
+        assert!(several.ends_with("name one of 192.168.1.3, 2001:db8::3"), "{several}");
+        let unknown = why("printer").unwrap_err().message;
+        assert!(unknown.contains("`printer`"), "{unknown}");
     }
 }

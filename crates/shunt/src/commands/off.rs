@@ -69,7 +69,7 @@ impl Command for OffArgs {
     type Plan = OffPlan;
     const EXAMPLES: &str = "
         [shunt off]
-        shunt off 192.168.1.2 # all connections of a host
+        shunt off 192.168.1.2 # all connections of a host, by address or name
         shunt off --dport 5060 --for 10m # connections to a port, for ten minutes
         shunt off tcp 192.168.1.2:40000 198.51.100.7:443 # one connection
         shunt off # for which connections it is off

@@ -120,10 +120,16 @@ impl Daemon {
 
     /// Gives the ports their programs back, and says then how many had another one.
     pub(super) fn end_taps(&mut self, then: impl FnOnce(u64) + Send + 'static) {
-        let Some(taps) = self.taps.0.take() else { return then(0) };
-        let back = taps.ports.into_iter();
+        let Some(Attached { leaving, ports, .. }) = self.taps.0.take() else { return then(0) };
+        let is_changing = |port: &TappedPort| self.pending_ports.is_changing(port.tap.ifindex);
+        let (later, now): (Vec<_>, Vec<_>) = ports.into_iter().partition(is_changing);
+        if !later.is_empty() {
+            // The next tick finds them.
+            self.taps.0 = Some(Attached { leaving, until: Instant::now(), ports: later });
+        }
         // A port that has got another program meanwhile keeps it.
-        let exchanges: Vec<(u32, XdpExchange)> = back
+        let exchanges: Vec<(u32, XdpExchange)> = now
+            .into_iter()
             .filter_map(|TappedPort { tap, former }| self.begin_exchange(tap.ifindex, tap.program, former))
             .collect();
         let count = exchanges.len() as u64;
@@ -131,7 +137,9 @@ impl Daemon {
             if let Some(refused) = refused {
                 tracing::warn!("cannot give a port its XDP program back: {refused}");
             }
-            if let Err(error) = daemon.plane.set_exit_program(None) {
+            if !daemon.taps.are_attached()
+                && let Err(error) = daemon.plane.set_exit_program(None)
+            {
                 tracing::warn!("cannot detach the program for frames that leave: {error}");
             }
             then(count);
