@@ -5,7 +5,7 @@ use shunt_api::Status;
 use shunt_testkit::{
     ENGINES, Shunt, Shuntd, Stage, Topology, offer_xdp_frames, require_root, rulesets, silent, wait_for,
 };
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 /// A daemon with these ports, or with all that forward.
 fn start_daemon(lab: &Topology, ports: &[&str]) -> Shuntd {
@@ -38,7 +38,9 @@ fn after_a_crash_down_cleans_up_and_up_works_again() {
             assert_eq!(output, "not running, nothing left in the kernel\n");
             let files: Vec<_> =
                 std::fs::read_dir(shunt.directory()).unwrap().map(|f| f.unwrap().path()).collect();
-            assert!(files.iter().all(|file| file.extension().is_some_and(|e| e == "log")), "{files:?}");
+            let kept = ["log", "history", "savings"];
+            let is_kept = |file: &PathBuf| file.extension().is_some_and(|e| kept.iter().any(|k| e == *k));
+            assert!(files.iter().all(is_kept), "{files:?}");
         }
     }
     shunt.done("up --engine tc");

@@ -80,7 +80,10 @@ fn why_names_the_engine_or_the_reason() {
     let text = shunt.done("why --dport 5000");
     assert!(text.starts_with("udp\n  orig   192.168.1.2:4000 > 198.18.0.2:5000  fast by "), "{text}");
     assert!(
-        text.contains(" by tc, r0 -> r1\n  reply  198.18.0.2:5000 > 192.168.1.2:4000  slow: miss\n"),
+        text.contains(" by tc, r0 -> r1, learned ")
+            && text.contains(
+                "\n  reply  198.18.0.2:5000 > 192.168.1.2:4000  idle for 10s or longer; was slow: miss\n"
+            ),
         "{text}"
     );
 

@@ -12,7 +12,7 @@ use crate::{
 use costs::{Costs, Measured};
 use events::Seen;
 use savings::Meter;
-use shunt_api::{Happening, OwnCosts, Savings};
+use shunt_api::{Happening, OwnCosts, RestartKind, Savings};
 use shunt_bpf::abi::Counters;
 use shunt_core::Cause;
 use std::{
@@ -120,7 +120,11 @@ impl Daemon {
     /// Begins to record: the first readings.
     pub(super) fn begin_recording(&mut self) {
         let now = Clock::read().since_boot();
-        let counters = self.all_counters();
+        // Packets that came since the programs were attached count, unless the daemon before has counted them.
+        let counters = match self.hand_over.start {
+            Some(RestartKind::TakenOver { .. }) => self.all_counters(),
+            Some(RestartKind::Clean { .. }) | None => Counters::default(),
+        };
         self.recorder.interval = (now, counters);
         self.recorder.minute = (now, counters);
         self.see_first();
