@@ -48,8 +48,8 @@ impl SelectionArgs {
 /// Connections, by words or by options.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectionArgs {
-    /// A short form of --proto, --src and --dst, in this order: tcp or udp, then ADDR, ADDR:PORT, [ADDR6]:PORT, ADDR/LEN
-    /// or the name of a host, as in `shunt usage`.
+    /// A short form of --proto, --src and --dst, in this order: tcp or udp, then ADDR, ADDR:PORT, [ADDR6]:PORT,
+    /// ADDR/LEN or the name of a host, as in `shunt usage`.
     #[arg(value_name = "PROTO|SRC|DST", num_args = 0..=3)]
     words: Vec<String>,
     #[command(flatten)]

@@ -19,7 +19,8 @@ const UNANSWERED_EXIT_TIME: Duration = Duration::from_secs(3);
 
 /// Stop the daemon and remove everything that it created in the kernel.
 ///
-/// The log stays in /run/shunt; the history, the ledger of hosts, costs and rules of `shunt off` stay in /var/lib/shunt.
+/// The log stays in /run/shunt; the history, the ledger of hosts, costs and rules of `shunt off` stay in
+/// /var/lib/shunt.
 #[derive(Debug, Args)]
 pub(crate) struct DownArgs;
 
