@@ -35,8 +35,8 @@ static __always_inline int shunt_punt(struct __sk_buff *skb, __u32 bytes, enum s
 }
 
 /*
- * As shunt_punt(), for a packet of a tuple without a flow. If it ends a TCP connection, egress takes the reverse direction
- * from the fast path: only there are the addresses known under which that direction arrives.
+ * As shunt_punt(), for a packet of a tuple without a flow. If it ends a TCP connection, egress takes the reverse
+ * direction from the fast path: only there are the addresses known under which that direction arrives.
  */
 static __always_inline int shunt_punt_unknown(struct __sk_buff *skb, const struct shunt_packet *p,
 					      enum shunt_reason why, int blind)

@@ -45,8 +45,8 @@ pub struct Why {
     /// The time without a packet; absent if packets come, or if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Idle>,
-    /// Seconds since the direction became slow, or, if it is fast, since its flow was learned: it may have been slow for
-    /// a while after that. Absent if that is not known.
+    /// Seconds since the direction became slow, or, if it is fast, since its flow was learned: it may have been slow
+    /// for a while after that. Absent if that is not known.
     pub since_s: Option<u64>,
     /// The engine that sends the packets; absent if the direction is slow.
     pub engine: Option<Engine>,

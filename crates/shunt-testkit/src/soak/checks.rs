@@ -51,7 +51,8 @@ fn counts(router: &NetNs, shuntd: &Shuntd) -> (Counts, Counts) {
     (by_link, by_port(&status))
 }
 
-/// As [`counts`], once two readings in a row are equal: a packet between the readings of both parts would be in one only.
+/// As [`counts`], once two readings in a row are equal: a packet between the readings of both parts would be in one
+/// only.
 pub(super) fn settled_counts(router: &NetNs, shuntd: &Shuntd) -> (Counts, Counts) {
     let mut last = counts(router, shuntd);
     let settled = wait_for(PATIENCE, || {
