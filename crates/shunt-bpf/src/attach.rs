@@ -32,7 +32,7 @@ impl fmt::Display for AttachMode {
 /// A program attached to a device. Dropping it detaches the program.
 #[derive(Debug)]
 pub enum Attachment {
-    /// A link.
+    /// A link, which ends with its last descriptor or when it is detached.
     Link(DeviceLink),
     /// A clsact filter, which stays until it is removed.
     Filter(Filter),

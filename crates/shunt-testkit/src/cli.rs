@@ -2,6 +2,7 @@
 
 use crate::{NetNs, Process, shuntd::program};
 use nix::sys::signal::Signal;
+use shunt_api::Status;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -125,6 +126,15 @@ impl Shunt {
         let output = self.run(words);
         assert_eq!(output.code, Some(0), "shunt {words}: {}{}", output.err, output.out);
         output.out
+    }
+
+    /// What `shunt status` says of the instance, which must run.
+    ///
+    /// # Panics
+    /// If it does not run.
+    #[track_caller]
+    pub fn status(&self) -> Status {
+        serde_json::from_str(&self.done("status --json")).unwrap_or_else(|e| panic!("shunt status: {e}"))
     }
 
     /// Starts `shunt` and lets it run.

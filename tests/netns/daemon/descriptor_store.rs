@@ -3,7 +3,7 @@
 
 use crate::{
     left_behind::Settings,
-    restarts::{arrivals, stream},
+    restarts::{LASTING_FLOWS, arrivals, stream, teach},
     service_manager::ServiceManager,
 };
 use nix::{
@@ -17,9 +17,6 @@ use shunt_testkit::{
 };
 use shunt_wire::Packet;
 use std::{os::unix::fs::FileExt, thread};
-
-/// No flow is proved again during a test but for a restart.
-const CONFIG: &str = "max_flows = 16384\nreprove = \"30s\"\nidle = \"60s\"\n";
 
 struct Rig {
     lab: Topology,
@@ -38,7 +35,7 @@ impl Rig {
         stage.pass(&packet);
         let before = Settings::read(lab.router());
         let shunt = Shunt::on(lab.router());
-        let config = shunt.file("shunt.toml", CONFIG);
+        let config = shunt.file("shunt.toml", LASTING_FLOWS);
         let arguments = format!("--engine {engine} --config {}", config.display());
         let manager = ServiceManager::of(&shunt, lab.router(), &arguments);
         Self { lab, shunt, manager, stage, packet, before }
@@ -46,7 +43,7 @@ impl Rig {
 
     #[track_caller]
     fn status(&self) -> Status {
-        serde_json::from_str(&self.shunt.done("status --json")).unwrap()
+        self.shunt.status()
     }
 
     /// Starts the daemon, and waits until a crash would lose nothing.
@@ -65,11 +62,7 @@ impl Rig {
     /// Sends packets until one is fast.
     #[track_caller]
     fn teach(&self) {
-        let before = self.status().packets.fast;
-        wait_until("a packet is fast", || {
-            self.stage.pass(&self.packet);
-            self.status().packets.fast > before
-        });
+        teach(&self.shunt, &self.stage, &self.packet);
     }
 
     /// The service stops, and nothing is left.
@@ -293,7 +286,7 @@ fn another_layout_or_configuration_begins_without_flows() {
     rig.start_with(&[("SHUNT_PRETEND_MISSING", "same-layout")]);
     rig.began_clean("another layout", held);
     let (mut rig, held) = killed();
-    rig.shunt.file("shunt.toml", &format!("{CONFIG}udp_packets = 3\n"));
+    rig.shunt.file("shunt.toml", &format!("{LASTING_FLOWS}udp_packets = 3\n"));
     rig.start();
     rig.began_clean("udp_packets", held);
 }

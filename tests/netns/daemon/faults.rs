@@ -26,7 +26,7 @@ fn after_a_crash_down_cleans_up_and_up_works_again() {
     let shunt = Shunt::on(lab.router());
     for leave_the_socket in [true, false] {
         shunt.done("up --engine xdp");
-        let status: Status = serde_json::from_str(&shunt.done("status --json")).unwrap();
+        let status = shunt.status();
         let pid = nix::unistd::Pid::from_raw(i32::try_from(status.pid).unwrap());
         nix::sys::signal::kill(pid, Signal::SIGKILL).unwrap();
         // The dead daemon's socket may exist for a moment.

@@ -2,7 +2,7 @@
 
 use crate::{
     left_behind::Settings,
-    restarts::{arrivals, stream},
+    restarts::{LASTING_FLOWS, arrivals, stream, teach},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -18,8 +18,6 @@ use std::{fs, thread, time::Duration};
 
 /// All packets must be on the slow path by then, whatever has happened to a daemon; with a second for a busy machine.
 const DEAD_MAN: Duration = Duration::from_secs(4);
-/// No flow is proved again during a test, so that every slow packet is one that a hand-over costs.
-const CONFIG: &str = "max_flows = 16384\nreprove = \"30s\"\nidle = \"60s\"\n";
 /// Packets of one flow that may take the slow path for one hand-over: those that a proof takes.
 const SLOW_PER_RESTART: u64 = 2;
 
@@ -41,7 +39,7 @@ impl Rig {
         let shunt = variables.iter().fold(shunt, |shunt, (name, value)| shunt.variable(name, value));
         stage.pass(&packet);
         let before = Settings::read(lab.router());
-        shunt.file("shunt.toml", CONFIG);
+        shunt.file("shunt.toml", LASTING_FLOWS);
         Self { lab, shunt, stage, packet, before }
     }
 
@@ -54,17 +52,13 @@ impl Rig {
 
     #[track_caller]
     fn status(&self) -> Status {
-        serde_json::from_str(&self.shunt.done("status --json")).unwrap()
+        self.shunt.status()
     }
 
     /// Sends packets until one is fast.
     #[track_caller]
     fn teach(&self) {
-        let before = self.status().packets.fast;
-        wait_until("a packet is fast", || {
-            self.stage.pass(&self.packet);
-            self.status().packets.fast > before
-        });
+        teach(&self.shunt, &self.stage, &self.packet);
     }
 
     #[track_caller]
@@ -178,7 +172,7 @@ fn what_may_not_be_the_same_starts_without_flows_and_says_why() {
 
     let rig = Rig::new(&[]);
     rig.up(Engine::Tc);
-    rig.shunt.file("shunt.toml", &format!("{CONFIG}udp_packets = 3\nlog = \"debug\"\n"));
+    rig.shunt.file("shunt.toml", &format!("{LASTING_FLOWS}udp_packets = 3\nlog = \"debug\"\n"));
     let text = rig.shunt.done("restart");
     assert!(
         text.contains("without flows") && text.contains("the configuration differs: udp_packets"),
@@ -208,7 +202,7 @@ fn a_daemon_that_cannot_take_over_leaves_the_running_one_alone() {
         ("metrics = \"203.0.113.7:9000\"", "203.0.113.7:9000"),
         ("read_group = \"no-such-group\"", "no-such-group"),
     ] {
-        rig.shunt.file("shunt.toml", &format!("{CONFIG}{line}\n"));
+        rig.shunt.file("shunt.toml", &format!("{LASTING_FLOWS}{line}\n"));
         let output = rig.shunt.run("restart");
         assert_ne!(output.code, Some(0), "{output:?}");
         assert!(
@@ -216,7 +210,7 @@ fn a_daemon_that_cannot_take_over_leaves_the_running_one_alone() {
             "{output:?}"
         );
     }
-    rig.shunt.file("shunt.toml", CONFIG);
+    rig.shunt.file("shunt.toml", LASTING_FLOWS);
     assert_eq!(rig.status().pid, pid);
     // Only a daemon starts the next one.
     let output = rig.shunt.run_daemon("--successor");

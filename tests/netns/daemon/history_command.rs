@@ -1,7 +1,7 @@
 //! `shunt history` and the costs in `shunt status`: what happened is kept across a restart, with its cause.
 
 use serde_json::Value;
-use shunt_api::{Happening, HistoryTable, Status};
+use shunt_api::{Happening, HistoryTable};
 use shunt_testkit::{
     Crossing, Shunt, Shuntd, Topology, daemon_with, port_engine, require_root, rulesets, silent_router,
     wait_for,
@@ -11,10 +11,6 @@ use std::time::Duration;
 
 /// How long a fact may take to be seen.
 const SOON: Duration = Duration::from_secs(90);
-
-fn status(shunt: &Shunt) -> Status {
-    serde_json::from_str(&shunt.done("status --json")).unwrap()
-}
 
 fn history(shunt: &Shunt) -> HistoryTable {
     serde_json::from_str(&shunt.done("history --json")).unwrap()
@@ -47,7 +43,7 @@ fn traffic_and_events_are_kept_across_a_restart() {
         happened(&table).contains(&&Happening::PortDown { port: "r0".to_owned() }).then_some(())
     });
     assert!(down.is_some(), "{:#?}", history(&shunt).events);
-    let counted = status(&shunt).packets;
+    let counted = shunt.status().packets;
     shunt.done("down");
     lab.router().run("ip link set r0 up");
 

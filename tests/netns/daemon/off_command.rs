@@ -8,10 +8,6 @@ use std::time::Duration;
 
 const AGAIN: Duration = Duration::from_secs(20);
 
-fn status(shunt: &Shunt) -> Status {
-    serde_json::from_str(&shunt.done("status --json")).unwrap()
-}
-
 /// The reason why the original direction is slow; `None` if it is fast.
 fn reason(shunt: &Shunt, port: u16) -> Option<String> {
     let printed = shunt.run(&format!("why --json --dport {port}"));
@@ -40,11 +36,11 @@ fn becomes_fast(shunt: &Shunt, there: &Crossing, packet: &Packet, port: u16) {
 #[track_caller]
 fn stays_slow(shunt: &Shunt, there: &Crossing, packet: &Packet) {
     let fast = |status: &Status| status.packets.fast;
-    let before = fast(&status(shunt));
+    let before = fast(&shunt.status());
     for _ in 0..20 {
         there.pass(packet);
     }
-    assert_eq!(fast(&status(shunt)), before, "a packet was fast: {}", shunt.done("status"));
+    assert_eq!(fast(&shunt.status()), before, "a packet was fast: {}", shunt.done("status"));
 }
 
 fn packets(lab: &Topology) -> [Packet; 2] {
@@ -73,7 +69,7 @@ fn a_connection_is_slow_from_the_next_packet_on_until_it_is_turned_on_again() {
         assert!(shunt.done("status").contains("off: udp --dport 5001;"));
         becomes_fast(&shunt, &there, &other, 5002);
         stays_slow(&shunt, &there, &chosen);
-        assert!(status(&shunt).refusals["off"] > 0, "{:?}", status(&shunt).refusals);
+        assert!(shunt.status().refusals["off"] > 0, "{:?}", shunt.status().refusals);
 
         let wrong = shunt.run("on 192.0.2.1");
         assert!(
@@ -112,7 +108,7 @@ fn a_host_behind_nat_stays_off_across_a_restart_and_its_time_ends() {
     stays_slow(&shunt, &there, &packet);
     shunt.done(&format!("off {lan} --for 1s"));
     becomes_fast(&shunt, &there, &packet, 5001);
-    assert!(status(&shunt).off.is_empty());
+    assert!(shunt.status().off.is_empty());
 
     for number in 0..32 {
         shunt.done(&format!("off 10.0.0.{number}"));

@@ -1,7 +1,7 @@
 //! `shunt up --dry-run` and `shunt probe`: they attach nothing, and `shunt up` then does what they said.
 
 use serde_json::Value;
-use shunt_api::{DryRun, Engine, FailureCode, ProbeAnswer, ProbeReport, Status};
+use shunt_api::{DryRun, Engine, FailureCode, ProbeAnswer, ProbeReport};
 use shunt_bpf::attach::{Hook, tcx_programs};
 use shunt_testkit::{Process, Shunt, Topology, require_root, rulesets, silent_router, wait_until};
 use std::process::{Command, Stdio};
@@ -73,7 +73,7 @@ fn agrees(name: &str, shunt: &Shunt, planned: &DryRun, probed: &ProbeReport) {
     assert_eq!((&probed.slow_causes, &probed.ruleset), (&planned.slow_causes, &planned.ruleset), "{name}");
     let of_plan = serde_json::to_value(&planned.ports).unwrap();
     wait_until(&format!("the daemon does as the dry run said: {name}"), || {
-        let status: Status = serde_json::from_str(&shunt.done("status --json")).unwrap();
+        let status = shunt.status();
         let of_status = |field: &str| -> Value {
             let ports = serde_json::to_value(&status.ports).unwrap();
             ports.as_array().unwrap().iter().map(|port| port[field].clone()).collect()
@@ -90,7 +90,7 @@ fn agrees(name: &str, shunt: &Shunt, planned: &DryRun, probed: &ProbeReport) {
         }
         same
     });
-    let status: Status = serde_json::from_str(&shunt.done("status --json")).unwrap();
+    let status = shunt.status();
     for was in &planned.kernel {
         let is = status.kernel.iter().find(|probe| probe.name == was.name);
         let known = was.answer != ProbeAnswer::Unknown;
@@ -203,7 +203,7 @@ fn a_running_instance_is_no_foreign_program_to_the_probe() {
             "{planned:#?}"
         );
     }
-    let status: Status = serde_json::from_str(&shunt.done("status --json")).unwrap();
+    let status = shunt.status();
     assert!(status.ports.iter().all(|port| port.engine == Engine::Xdp && port.xdp_attached), "{status:#?}");
 }
 

@@ -2,7 +2,6 @@
 //! behind.
 
 use nix::sys::signal::Signal;
-use shunt_api::Status;
 use shunt_inspect::quality::{Report, Side, Verdict};
 use shunt_testkit::{
     Host, KernelObjects, Line, LinePlan, Shunt, Stop, Topology, require_root, rulesets, wait_for, wait_until,
@@ -118,7 +117,7 @@ fn packets_of_the_engine_xdp_are_not_seen_and_the_answer_says_so() {
         let report: Report = serde_json::from_str(&output.out).unwrap();
         assert_eq!(report.unseen, None, "{report:#?}");
         assert!(report.sides[&Side::Wan].towards_router.segments > 1000, "{report:#?}");
-        let status: Status = serde_json::from_str(&shunt.done("status --json")).unwrap();
+        let status = shunt.status();
         assert_eq!(status.off, []);
     });
     shunt.done("down");

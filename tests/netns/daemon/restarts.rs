@@ -2,17 +2,30 @@
 
 use shunt_api::Engine;
 use shunt_testkit::{
-    ENGINES, KernelObjects, Shuntd, Stop, Tap, backlog, require_root, rulesets, silent_router, wait_for,
+    ENGINES, KernelObjects, Shunt, Shuntd, Stage, Stop, Tap, backlog, require_root, rulesets, silent_router,
+    wait_for, wait_until,
 };
 use shunt_wire::Packet;
 use std::{collections::BTreeMap, thread, time::Duration};
 
+/// A configuration by which no flow is proved again during a test but for a restart.
+pub(crate) const LASTING_FLOWS: &str = "max_flows = 16384\nreprove = \"30s\"\nidle = \"60s\"\n";
 /// Time between two packets of the stream.
 const INTERVAL: Duration = Duration::from_micros(500);
 /// Number of packets that must be fast before Shunt is stopped again.
 const ENOUGH: u64 = 50;
 /// Packets in the ring of a veth, which the driver discards when an XDP program is attached or detached.
 const RING: usize = 256;
+
+/// Sends packets until one is fast.
+#[track_caller]
+pub(crate) fn teach(shunt: &Shunt, stage: &Stage, packet: &Packet) {
+    let before = shunt.status().packets.fast;
+    wait_until("a packet is fast", || {
+        stage.pass(packet);
+        shunt.status().packets.fast > before
+    });
+}
 
 /// Sends numbered packets until `stop` is set; returns their number.
 pub(crate) fn stream(tap: &Tap, packet: &Packet, stop: &Stop) -> u32 {

@@ -9,7 +9,6 @@ use nix::{
         socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg, setsockopt, sockopt::PassCred},
     },
 };
-use shunt_api::Status;
 use shunt_testkit::{NetNs, Process, Shunt, program, wait_for, wait_until};
 use std::{
     fs::File,
@@ -164,7 +163,7 @@ impl ServiceManager {
     #[track_caller]
     pub(crate) fn wait_for_links(&self, shunt: &Shunt) {
         wait_until("all links are stored", || {
-            let status: Status = serde_json::from_str(&shunt.done("status --json")).unwrap();
+            let status = shunt.status();
             let is_tcx = |port: &&shunt_api::PortStatus| port.attach == shunt_api::Attach::Tcx;
             let by_tcx = 2 * status.ports.iter().filter(is_tcx).count();
             let wanted = by_tcx + status.ports.iter().filter(|port| port.xdp_attached).count();

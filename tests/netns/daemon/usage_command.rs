@@ -1,6 +1,6 @@
 //! `shunt usage`: what hosts have sent and received, to the byte, fast and slow, across restarts.
 
-use shunt_api::{Counted, Engine, Status, Usage, UsageCount, WatchEvent};
+use shunt_api::{Counted, Engine, Usage, UsageCount, WatchEvent};
 use shunt_testkit::{
     Crossing, ENGINES, Handshake, Running, Shunt, Topology, require_root, rulesets, silent_router, wait_for,
     wait_until,
@@ -143,7 +143,7 @@ impl<'c> Traffic<'c> {
 }
 
 fn fast_packets(shunt: &Shunt) -> u64 {
-    let status: Status = serde_json::from_str(&shunt.done("status --json")).unwrap();
+    let status = shunt.status();
     status.packets.fast
 }
 

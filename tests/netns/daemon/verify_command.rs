@@ -1,7 +1,6 @@
 //! `shunt verify`: the fast path is equal to Linux, its periods end even if it is killed, and nothing is left behind.
 
 use nix::sys::signal::Signal;
-use shunt_api::Status;
 use shunt_inspect::verify::{Report, Verdict, Way};
 use shunt_testkit::{Host, KernelObjects, Shunt, Stop, Topology, UdpEcho, require_root, rulesets, wait_for};
 use std::{
@@ -85,7 +84,7 @@ fn holds_at_last(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 fn off_rules(shunt: &Shunt) -> usize {
-    let status: Status = serde_json::from_str(&shunt.done("status --json")).unwrap();
+    let status = shunt.status();
     status.off.len()
 }
 

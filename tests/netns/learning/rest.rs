@@ -111,7 +111,7 @@ fn a_daemon_at_rest_hands_over() {
         shunt.file("shunt.toml", "rest_after = \"1s\"\n");
         let config = shunt.directory().join("shunt.toml");
         shunt.done(&format!("up --engine {engine} --config {}", config.display()));
-        let status = || -> Status { serde_json::from_str(&shunt.done("status --json")).unwrap() };
+        let status = || shunt.status();
         for _ in 0..2 {
             wait_until("it rests", || rests(&status()));
             let text = shunt.done("restart");

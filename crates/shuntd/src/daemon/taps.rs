@@ -69,7 +69,7 @@ impl Daemon {
     /// Detaches programs whose client has not come back in time.
     pub(super) fn expire_taps(&mut self) {
         if self.taps.0.as_ref().is_some_and(|taps| taps.until <= Instant::now()) {
-            tracing::info!("`shunt verify` has ended and left its programs behind: the engine's are back");
+            tracing::info!("putting back programs of the engine that a `shunt verify` has not put back");
             self.end_taps(|_| ());
         }
     }

@@ -105,7 +105,7 @@ pub(super) fn read(file: &File) -> Option<(Contents, u64)> {
     Some((contents, alive_ns))
 }
 
-/// FNV-1a.
+/// FNV-1a, which shows that a file is whole. It is no protection from forgery: only root can write the file.
 fn checksum(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
