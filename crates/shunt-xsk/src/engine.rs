@@ -347,8 +347,17 @@ impl Engine {
         count
     }
 
+    /// Takes a free frame, for the driver.
+    pub(crate) fn take_free(&mut self) -> Option<u64> {
+        let count = self.inner.free_count.checked_sub(1)?;
+        // SAFETY: the place is within `free`, and has been written.
+        let at = unsafe { self.inner.free.add(count as usize).read() };
+        self.inner.free_count = count;
+        Some(at)
+    }
+
     /// Gives the memory of a frame back.
-    fn release(&mut self, at: u64) {
+    pub(crate) fn release(&mut self, at: u64) {
         let inner = &mut *self.inner;
         debug_assert!(inner.free_count < inner.free_max, "a frame came back twice");
         if (inner.free_count as usize) < self.free.len() {

@@ -5,7 +5,10 @@ use crate::{
     engine::{Engine, FRAME_BYTES, PacketBytes, Port},
     kernel_ring::{FromKernel, KernelRing, ToKernel},
 };
-use nix::net::if_::if_nametoindex;
+use nix::{
+    ifaddrs::getifaddrs,
+    net::if_::{InterfaceFlags, if_nametoindex},
+};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::{
@@ -35,6 +38,8 @@ const COMPLETION_RING: u32 = 2 * RING;
 
 /// How long the kernel may take to let go of a queue whose socket has been closed.
 const BUSY_MAX: Duration = Duration::from_millis(500);
+/// How long a driver may take to take the first frames of a socket.
+const TAKEN_MAX: Duration = Duration::from_millis(500);
 
 /// Whether a driver moves packets between NIC and packet memory itself, or the kernel copies them. The same for all
 /// sockets of one memory.
@@ -89,6 +94,13 @@ fn xdp_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?)
 }
 
+fn is_up(name: &str) -> bool {
+    let is_this_up = |device: nix::ifaddrs::InterfaceAddress| {
+        device.interface_name == name && device.flags.contains(InterfaceFlags::IFF_UP)
+    };
+    getifaddrs().is_ok_and(|mut devices| devices.any(is_this_up))
+}
+
 impl PacketMemory {
     /// Registers the memory of an engine.
     pub(crate) fn of(engine: &Engine, mode: Mode) -> io::Result<Self> {
@@ -106,8 +118,16 @@ impl PacketMemory {
         Ok(Self { socket: Rc::new(socket), mode, bytes, used: false })
     }
 
-    /// Opens the socket of a queue.
-    pub(crate) fn open(&mut self, name: &str, queue: u32, pair: usize, slot: u8) -> io::Result<QueueSocket> {
+    /// Opens the socket of a queue, and gives the kernel its first frames from `free`: with zero copy, a driver may fill
+    /// its ring only when the socket is bound.
+    pub(crate) fn open(
+        &mut self,
+        name: &str,
+        queue: u32,
+        pair: usize,
+        slot: u8,
+        free: impl FnMut() -> Option<u64>,
+    ) -> io::Result<QueueSocket> {
         let socket = if self.used { Rc::new(xdp_socket()?) } else { Rc::clone(&self.socket) };
         let ifindex = if_nametoindex(name)?;
         set_xdp_umem_fill_ring_size(&socket, RING)?;
@@ -117,7 +137,7 @@ impl PacketMemory {
         let (at, fd) = (xdp_mmap_offsets(&socket)?, socket.as_fd());
         // SAFETY: the kernel's offsets of each ring, whose entries are frame offsets (fill and completion) or struct
         // xdp_desc, which `Desc` equals.
-        let (fill, completion, rx, tx) = unsafe {
+        let (mut fill, completion, rx, tx) = unsafe {
             (
                 ToKernel(KernelRing::map(fd, XDP_UMEM_PGOFF_FILL_RING, at.fr, RING)?),
                 FromKernel(KernelRing::map(fd, XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, COMPLETION_RING)?),
@@ -125,6 +145,7 @@ impl PacketMemory {
                 ToKernel(KernelRing::map(fd, XDP_PGOFF_TX_RING, at.tx, RING)?),
             )
         };
+        fill.put(free);
         let until = Instant::now() + BUSY_MAX;
         loop {
             match self.bind(&socket, ifindex, queue) {
@@ -137,7 +158,12 @@ impl PacketMemory {
         }
         self.used = true;
         let _memory = Rc::clone(&self.bytes);
-        Ok(QueueSocket { pair, slot, queue, ifindex, fill, completion, rx, tx, socket, _memory })
+        let socket = QueueSocket { pair, slot, queue, ifindex, fill, completion, rx, tx, socket, _memory };
+        // A port that is down takes none before it goes up.
+        if self.mode == Mode::ZeroCopy && is_up(name) && !socket.frames_are_taken() {
+            return Err(io::Error::other("its driver has taken no frame to receive into"));
+        }
+        Ok(socket)
     }
 
     fn bind(&self, socket: &OwnedFd, ifindex: u32, queue: u32) -> io::Result<()> {
@@ -159,6 +185,24 @@ impl QueueSocket {
         self.socket.as_fd()
     }
 
+    /// Whether the driver takes frames from the fill ring. One that takes none would receive nothing.
+    fn frames_are_taken(&self) -> bool {
+        let until = Instant::now() + TAKEN_MAX;
+        while self.fill.pending() == RING {
+            if Instant::now() > until {
+                return false;
+            }
+            self.wake_receiver();
+            thread::sleep(TAKEN_MAX / 50);
+        }
+        true
+    }
+
+    /// Has the kernel look into the fill ring. A failure shows at the next call.
+    fn wake_receiver(&self) {
+        let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::empty())], Some(&Timespec::default()));
+    }
+
     /// Takes received packets and sent frames out of the kernel's rings.
     pub(crate) fn take(&mut self, pair: &Port) {
         self.completion.take(pair.done.room(), |at| pair.done.push(at));
@@ -171,8 +215,7 @@ impl QueueSocket {
             self.fill.put(|| pair.fill.pop());
         }
         if self.fill.needs_wakeup() {
-            // A failure shows at the next call.
-            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::empty())], Some(&Timespec::default()));
+            self.wake_receiver();
         }
     }
 

@@ -75,18 +75,23 @@ pub(crate) struct Started {
 struct Opened<'p> {
     ports: Vec<(&'p Port, Vec<QueueSocket>)>,
     failed: Vec<(u8, String)>,
+    /// The frames that the kernel was given, also by sockets that are closed by now.
+    frames: Vec<u64>,
 }
 
 impl<'p> Opened<'p> {
     /// Opens the sockets of all queues in one mode. Ports that cannot be served are left out.
-    fn open(engine: &Engine, ports: &'p [Port], mode: Mode) -> io::Result<Self> {
+    fn open(engine: &mut Engine, ports: &'p [Port], mode: Mode) -> io::Result<Self> {
         let mut memory = PacketMemory::of(engine, mode)?;
-        let mut opened = Self { ports: Vec::new(), failed: Vec::new() };
+        let mut opened = Self { ports: Vec::new(), failed: Vec::new(), frames: Vec::new() };
         let mut further = PORTS_MAX as usize;
         for port in ports {
             let queues = (0..port.queues.clamp(1, QUEUES_MAX)).map(|queue| {
                 let pair = if queue == 0 { usize::from(port.slot) } else { further + queue as usize - 1 };
-                memory.open(&port.name, queue, pair, port.slot).map_err(|e| format!("queue {queue}: {e}"))
+                let free = || engine.take_free().inspect(|frame| opened.frames.push(*frame));
+                memory
+                    .open(&port.name, queue, pair, port.slot, free)
+                    .map_err(|e| format!("queue {queue}: {e}"))
             });
             match queues.collect::<Result<Vec<_>, String>>() {
                 Ok(sockets) => {
@@ -108,18 +113,29 @@ impl<'p> Opened<'p> {
     /// Opens the sockets without a copy if that is asked for and works on every port; else with one. Returns why zero
     /// copy does not work, if it was tried.
     fn open_best(
-        engine: &Engine,
+        engine: &mut Engine,
         ports: &'p [Port],
         zero_copy: bool,
     ) -> io::Result<(Self, Mode, Option<String>)> {
-        let mut refused = None;
-        if zero_copy {
-            let opened = Self::open(engine, ports, Mode::ZeroCopy)?;
-            let Some((slot, why)) = opened.failed.first() else { return Ok((opened, Mode::ZeroCopy, None)) };
-            let name = ports.iter().find(|port| port.slot == *slot).map_or("", |port| &port.name);
-            refused = Some(format!("{name}: {why}"));
+        if !zero_copy {
+            return Ok((Self::open(engine, ports, Mode::Copy)?, Mode::Copy, None));
         }
-        Ok((Self::open(engine, ports, Mode::Copy)?, Mode::Copy, refused))
+        let refused = Self::open(engine, ports, Mode::ZeroCopy)?;
+        let why = match refused.failed.first() {
+            None => return Ok((refused, Mode::ZeroCopy, None)),
+            Some((slot, why)) => {
+                let name = ports.iter().find(|port| port.slot == *slot).map_or("", |port| &port.name);
+                format!("{name}: {why}")
+            }
+        };
+        let Self { ports: sockets, frames, .. } = refused;
+        drop(sockets);
+        let opened = Self::open(engine, ports, Mode::Copy)?;
+        // A NIC may write to its frames until another socket has its queue.
+        if opened.failed.is_empty() {
+            frames.into_iter().for_each(|frame| engine.release(frame));
+        }
+        Ok((opened, Mode::Copy, Some(why)))
     }
 }
 
@@ -134,7 +150,7 @@ impl Worker {
         let queues: u32 = ports.iter().map(|port| port.queues.clamp(1, QUEUES_MAX)).sum();
         let frames = queues * FRAMES_PER_QUEUE + ports.len() as u32 * QUEUED_MAX;
         let mut engine = Engine::of_kernel(side, size, frames);
-        let (opened, mode, refused) = Opened::open_best(&engine, ports, zero_copy)?;
+        let (opened, mode, refused) = Opened::open_best(&mut engine, ports, zero_copy)?;
         let (mut served, mut sockets) = (Vec::new(), Vec::new());
         for (port, queues) in opened.ports {
             for socket in &queues {

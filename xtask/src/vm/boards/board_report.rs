@@ -33,18 +33,20 @@ const ROWS: [(&str, &str); 10] = [
     ("trace", "`shunt trace` of an echo"),
 ];
 /// Names of the ways in which the script starts Shunt, and the titles of their rows.
-const STARTS: [(&str, &str); 6] = [
+const STARTS: [(&str, &str); 7] = [
     ("auto", "`shunt up`"),
     ("tc", "`shunt up --engine tc`"),
     ("xdp", "`shunt up --engine xdp`"),
     ("external", "`shunt up --engine external`"),
+    ("external-alone", "`shunt up --engine tc --external-port` with the Ethernet port"),
     ("vlan", "`shunt up`, and the host sends with a VLAN tag"),
     ("static", "`shunt up` with `learn = false`, both flows by `shunt flow add`"),
 ];
 /// JSON pointers into the status, and the titles of their rows.
-const FACTS: [(&str, &str); 5] = [
+const FACTS: [(&str, &str); 6] = [
     ("/ports/0/engine", "engine of the Ethernet port"),
     ("/ports/0/engine_reason", "reason for the engine"),
+    ("/ports/0/af_xdp_mode", "mode of AF_XDP"),
     ("/ports/0/attach", "tc programs attached by"),
     ("/packets/fast", "packets fast"),
     ("/packets/slow", "packets slow"),

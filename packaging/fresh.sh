@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Builds, demonstrates and tests Shunt on fresh machines, by what README says: fresh.sh SUITE [TARGET ...]
+#
+# SUITE is bookworm, trixie (Debian 12 and 13) or noble (Ubuntu 24.04); the targets are those of make, by default `demo`
+# and `test`. A fresh machine is a minimal root in target/fresh/SUITE with make and git, with a clone of this
+# repository's HEAD; the kernel is this machine's. Mounts and processes end with the script; the root stays for a look
+# until the next run or `make clean`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+die() {
+	echo "fresh: $*" >&2
+	exit 1
+}
+suite=${1:?usage: fresh.sh SUITE [TARGET ...]}
+shift
+targets=("$@")
+((${#targets[@]})) || targets=(demo test)
+case $suite in
+bookworm | trixie) mirror=http://deb.debian.org/debian components=main ;;
+noble) mirror=http://archive.ubuntu.com/ubuntu components=main,universe ;;
+*) die "there is bookworm, trixie and noble, and not $suite" ;;
+esac
+root=$PWD/target/fresh/$suite
+if [[ ${SHUNT_FRESH:-} != inside ]]; then
+	((EUID == 0)) || die "a chroot and network namespaces need root: sudo make fresh-test"
+	command -v mmdebstrap >/dev/null || die "mmdebstrap is missing; packaging/deps.sh --image installs it"
+	# A root that is half made, or of an earlier run, is no fresh machine.
+	rm -rf --one-file-system "$root"
+	mkdir -p "${root%/*}"
+	# Packages of other distributions are signed by keys that this machine may not have.
+	keys=()
+	[[ $suite != noble ]] || keys=(--include=ubuntu-keyring --aptopt='APT::Get::AllowUnauthenticated "true"'
+		--aptopt='Acquire::AllowInsecureRepositories "true"')
+	mmdebstrap --quiet --variant=minbase --components="$components" --include=make,git "${keys[@]}" \
+		"$suite" "$root" "$mirror"
+	export SHUNT_FRESH=inside
+	exec unshare --mount --propagation private --pid --fork --kill-child "$(readlink -e "$0")" "$suite" "${targets[@]}"
+fi
+
+mount --bind "$root" "$root"
+mount -t proc proc "$root/proc"
+mount -t sysfs sysfs "$root/sys"
+[[ ! -d /sys/fs/bpf ]] || mount -t bpf bpf "$root/sys/fs/bpf"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs tmpfs "$root/run"
+cp /etc/resolv.conf "$root/etc/resolv.conf"
+git clone --quiet --no-hardlinks . "$root/root/shunt"
+
+for target in "${targets[@]}"; do
+	begun=$SECONDS
+	echo "fresh: $suite: make $target" >&2
+	chroot "$root" env --ignore-environment HOME=/root TERM=dumb \
+		PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin make -C /root/shunt "$target" ||
+		die "$suite: make $target failed after $((SECONDS - begun)) s"
+	echo "fresh: $suite: make $target: passed in $((SECONDS - begun)) s" >&2
+done
