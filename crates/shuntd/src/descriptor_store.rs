@@ -18,16 +18,14 @@ mod record;
 pub(crate) use received::{Received, Stored};
 pub(crate) use record::{Contents, Record};
 
+use crate::handover::has_ended;
 use nix::sys::stat::fstat;
 use record::RecordFile;
 use sd_notify::NotifyState;
 use std::{
     collections::BTreeSet,
     env, io,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::process::parent_id,
-    },
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 const PREFIX: &str = "shunt-";
@@ -57,13 +55,13 @@ pub(crate) struct Store {
     hooks: Vec<(String, OwnedFd)>,
     /// What the service manager holds.
     held: BTreeSet<String>,
-    /// The process ID of the daemon before this one: until it has ended, the service manager heeds only that one.
-    former: Option<u32>,
+    /// The process of the daemon before this one: until it has ended, the service manager heeds only that one.
+    former: Option<OwnedFd>,
 }
 
 impl Store {
     /// The store with these descriptors in it. `None` without a service manager that has a store for this service.
-    pub(crate) fn open(held: BTreeSet<String>, former: Option<u32>) -> Option<Self> {
+    pub(crate) fn open(held: BTreeSet<String>, former: Option<OwnedFd>) -> Option<Self> {
         if !is_offered() {
             return None;
         }
@@ -90,7 +88,7 @@ impl Store {
 
     /// Whether the service manager does not heed this process yet.
     pub(crate) fn must_wait(&self) -> bool {
-        self.former.is_some_and(|former| parent_id() == former)
+        self.former.as_ref().is_some_and(|former| !has_ended(former))
     }
 
     /// The names of what the service manager holds.

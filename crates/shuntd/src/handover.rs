@@ -21,4 +21,4 @@ mod process;
 pub(crate) use channel::Channel;
 pub(crate) use fault::fault_point;
 pub(crate) use messages::{FromNext, HandedState, Offer, PortMessage, ToNext, by_key, differences, netns};
-pub(crate) use process::{News, NextDaemon, Program};
+pub(crate) use process::{News, NextDaemon, Program, has_ended, launch_successor};

@@ -235,7 +235,12 @@ pub fn main() -> ExitCode {
     if arguments.external_engine {
         return shunt_xsk::run();
     }
-    match run(&arguments) {
+    let ran = if arguments.launch_successor {
+        handover::launch_successor().map_err(failures::internal)
+    } else {
+        run(&arguments)
+    };
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Unlike eprintln!, does not panic if standard error cannot be written.

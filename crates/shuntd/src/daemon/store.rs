@@ -20,6 +20,15 @@ const STORE: &str = "descriptor-store";
 /// A daemon that dies earlier after it has taken over from the store is followed by one that begins without flows.
 const TRIAL: Duration = Duration::from_secs(10);
 
+/// How the store differs from what the next daemon needs.
+#[derive(Default)]
+struct Changes {
+    new: Vec<(String, OwnedFd)>,
+    old: Vec<String>,
+    /// The names of what is in the store after the changes.
+    all: BTreeSet<String>,
+}
+
 impl Daemon {
     /// Keeps the sockets whose filters end flows also while no daemon runs.
     pub(super) fn store_hooks(&mut self, subscription: &NetlinkSubscription) -> io::Result<()> {
@@ -37,20 +46,18 @@ impl Daemon {
             return;
         }
         match self.store_changes() {
-            Ok((new, old, all)) => {
+            Ok(changes) => {
                 self.write_record();
-                if !new.is_empty() || !old.is_empty() {
-                    self.change_store(new, old, all);
+                if !changes.new.is_empty() || !changes.old.is_empty() {
+                    self.change_store(changes);
                 }
             }
             Err(error) => self.abandon_store(&error),
         }
     }
 
-    /// What is to be added and removed, and the names of what is in the store then.
-    #[expect(clippy::type_complexity, reason = "three lists")]
-    fn store_changes(&self) -> io::Result<(Vec<(String, OwnedFd)>, Vec<String>, BTreeSet<String>)> {
-        let Some(store) = &self.store else { return Ok(Default::default()) };
+    fn store_changes(&self) -> io::Result<Changes> {
+        let Some(store) = &self.store else { return Ok(Changes::default()) };
         let mut wanted: BTreeMap<String, BorrowedFd<'_>> = store.own().collect();
         for (_, map) in self.plane.handed_maps() {
             wanted.insert(map_name(map_id(map)?), map);
@@ -64,10 +71,10 @@ impl Daemon {
         let new =
             new.map(|(name, fd)| Ok((name.clone(), fd.try_clone_to_owned()?))).collect::<io::Result<_>>();
         let old = store.held().iter().filter(|name| !wanted.contains_key(*name)).cloned().collect();
-        Ok((new?, old, wanted.into_keys().collect()))
+        Ok(Changes { new: new?, old, all: wanted.into_keys().collect() })
     }
 
-    fn change_store(&mut self, new: Vec<(String, OwnedFd)>, old: Vec<String>, all: BTreeSet<String>) {
+    fn change_store(&mut self, Changes { new, old, all }: Changes) {
         self.in_background(
             BlockingThread::Processes,
             STORE,

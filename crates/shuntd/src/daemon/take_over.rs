@@ -22,7 +22,7 @@ use shunt_core::{Action, Cause, Core, Event};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    os::{fd::OwnedFd, unix::process::parent_id},
+    os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 use tokio::sync::mpsc;
@@ -156,7 +156,7 @@ pub(crate) async fn prepare(
     daemon.inherited = inherited;
     daemon.clsacts.extend(clsacts);
     (daemon.hand_over.generation, daemon.hand_over.reported) = (generation, true);
-    daemon.store = Store::open(stored, Some(parent_id()));
+    daemon.store = Store::open(stored, channel.peer_process().map_err(internal)?);
     tell(channel, &FromNext::Commit)?;
     fault_point("next-commit");
     let (ToNext::Go, _) = ask(channel, ANSWER).await? else { return Err(unexpected()) };

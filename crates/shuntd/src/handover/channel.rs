@@ -1,5 +1,7 @@
 //! The socket between the running daemon and the next one: a pair without a name, so that nobody else can connect.
 
+use super::process::open_process;
+use rustix::net::sockopt::socket_peercred;
 use serde::{Serialize, de::DeserializeOwned};
 use shunt_xsk::protocol;
 use std::{
@@ -36,6 +38,14 @@ impl Channel {
         socket.peer_addr()?;
         socket.set_nonblocking(true)?;
         UnixDatagram::from_std(socket).map(Self)
+    }
+
+    /// The process that made the channel; `None` if it has ended.
+    ///
+    /// # Errors
+    /// If the process has too many descriptors.
+    pub(crate) fn peer_process(&self) -> io::Result<Option<OwnedFd>> {
+        open_process(socket_peercred(&self.0)?.pid)
     }
 
     /// Sends a message with descriptors.

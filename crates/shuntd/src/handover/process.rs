@@ -1,13 +1,18 @@
 //! The process of the next daemon, as the running one has it.
 
 use super::{channel::Channel, messages::FromNext};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::{Errno, retry_on_intr},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
 use std::{
     env,
     ffi::{OsStr, OsString},
-    io,
-    os::unix::ffi::OsStrExt,
+    io::{self, Write},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::PathBuf,
-    process::{Child, Command, ExitStatus},
+    process::{Command, Stdio},
 };
 use tokio::time::{Instant, sleep_until};
 
@@ -19,6 +24,7 @@ pub(crate) struct Program {
     arguments: Vec<OsString>,
 }
 
+const LAUNCH: &str = "--launch-successor";
 const SUCCESSOR: &str = "--successor";
 /// The kernel appends this to the path of a program whose file was replaced.
 const DELETED: &[u8] = b" (deleted)";
@@ -32,15 +38,40 @@ impl Program {
         let path = env::current_exe()?;
         let bytes = path.as_os_str().as_bytes();
         let path = PathBuf::from(OsStr::from_bytes(bytes.strip_suffix(DELETED).unwrap_or(bytes)));
-        let arguments = env::args_os().skip(1).filter(|argument| argument != SUCCESSOR).collect();
+        let is_own = |argument: &OsString| argument != SUCCESSOR && argument != LAUNCH;
+        let arguments = env::args_os().skip(1).filter(is_own).collect();
         Ok(Self { path, arguments })
     }
+
+    /// Starts it with one more argument. Standard input is the channel to the running daemon.
+    fn command(&self, argument: &str) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments).arg(argument);
+        command
+    }
+
+    fn named(&self) -> impl Fn(io::Error) -> io::Error + '_ {
+        |error| io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
+    }
+}
+
+/// Starts the daemon that takes over, with this process's standard input, and prints its process ID. When this process
+/// ends, that one becomes a child of process 1.
+///
+/// # Errors
+/// If it cannot be started.
+pub(crate) fn launch_successor() -> io::Result<()> {
+    let program = Program::of_this_process()?;
+    let next = program.command(SUCCESSOR).stdout(Stdio::null()).spawn().map_err(program.named())?;
+    writeln!(io::stdout(), "{}", next.id())
 }
 
 /// A daemon that is about to take over. Dropping it leaves the process alone.
 #[derive(Debug)]
 pub(crate) struct NextDaemon {
-    child: Child,
+    pid: Pid,
+    /// None if it had ended by then.
+    process: Option<OwnedFd>,
     pub(crate) channel: Channel,
     /// When its next message is late.
     pub(crate) deadline: Instant,
@@ -64,20 +95,25 @@ impl NextDaemon {
     /// If the program cannot be started.
     pub(crate) fn start(program: &Program, deadline: Instant) -> io::Result<Self> {
         let (channel, theirs) = Channel::pair()?;
-        let child = Command::new(&program.path)
-            .args(&program.arguments)
-            .arg(SUCCESSOR)
+        let launched = program
+            .command(LAUNCH)
             // It is another process that systemd watches from then on.
             .env_remove("WATCHDOG_PID")
             .env_remove("LISTEN_PID")
             .stdin(theirs)
-            .spawn()
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.path.display())))?;
-        Ok(Self { child, channel, deadline })
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(program.named())?;
+        let pid = String::from_utf8_lossy(&launched.stdout).trim().parse().ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| {
+            io::Error::other(format!("{}: it ended with {}", program.path.display(), launched.status))
+        })?;
+        // If it has ended, the channel tells why.
+        Ok(Self { pid, process: open_process(pid)?, channel, deadline })
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
     /// Waits for news. May be dropped at any time.
@@ -97,8 +133,36 @@ impl NextDaemon {
     ///
     /// # Errors
     /// If it cannot be killed.
-    pub(crate) fn end(mut self) -> io::Result<ExitStatus> {
-        self.child.kill()?;
-        self.child.wait()
+    pub(crate) fn end(self) -> io::Result<()> {
+        let Some(process) = self.process else { return Ok(()) };
+        match pidfd_send_signal(&process, Signal::KILL) {
+            // It has ended already.
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(error) => return Err(error.into()),
+        }
+        wait_for_end(&process, None)?;
+        Ok(())
     }
+}
+
+/// A descriptor of a process; `None` if it has ended.
+///
+/// # Errors
+/// If this process has too many descriptors.
+pub(super) fn open_process(pid: Pid) -> io::Result<Option<OwnedFd>> {
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => Ok(Some(process)),
+        Err(Errno::SRCH) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a process has ended.
+pub(crate) fn has_ended(process: &OwnedFd) -> bool {
+    wait_for_end(process, Some(&Timespec::default())).is_ok_and(|ended| ended)
+}
+
+/// Waits until a process has ended, but only so long. Returns whether it has.
+fn wait_for_end(process: &OwnedFd, within: Option<&Timespec>) -> io::Result<bool> {
+    Ok(retry_on_intr(|| poll(&mut [PollFd::new(process, PollFlags::IN)], within))? > 0)
 }
