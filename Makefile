@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 ARCH ?= amd64
 
-.PHONY: bench-peers browser-test build cost deps dist kernel-test lint mlrsearch openwrt openwrt-check router router-test test test-long test-long-root zero-copy-test doctor-test demo bench install uninstall deb deb-check deb-twice oci image image-check clean help need-root
+.PHONY: bench-peers browser-test build cost deps dist kernel-test lint mlrsearch openwrt openwrt-check router router-test systemd-check test test-long test-long-root zero-copy-test doctor-test demo bench install uninstall deb deb-check deb-twice fresh-test oci image image-check clean help need-root
 
 build: deps
 	$(CARGO_RUN) build --release --locked -p shunt -p shuntd
@@ -33,6 +33,8 @@ help:
 	@echo "sudo make image-check  boots such a disk, forwards through it, and upgrades the package in it"
 	@echo "make deb-twice         builds the package in two folders, and compares the bytes"
 	@echo "sudo make deb-check    installs, runs, upgrades and purges the package in a throw-away root"
+	@echo "sudo make systemd-check  runs it under systemd in a container: restarted, killed and upgraded under traffic"
+	@echo "sudo make fresh-test   make demo and make test in new roots of Debian 12, Debian 13 and Ubuntu 24.04; hours"
 	@echo "make dist ARCH=$(ARCH)   a tarball with static programs in target/dist; amd64, arm64 or armv7"
 	@echo "make router ARCH=$(ARCH) one small static program for routers with little flash, in target/router; also ARCH=all"
 	@echo "make openwrt ARCH=$(ARCH)  packages of it for OpenWrt, in target/openwrt"
@@ -96,13 +98,14 @@ test-long: build
 test-long-root: build test-programs
 	@packaging/deps.sh --vm --pair
 	$(TEST) --run-ignored only -E 'package(shunt-tests)'
-	@$(MAKE) --no-print-directory zero-copy-test doctor-test openwrt-check router-test
+	@$(MAKE) --no-print-directory zero-copy-test doctor-test openwrt-check router-test systemd-check
 	@$(MAKE) --no-print-directory router ARCH=all
 	$(CARGO_RUN) run --quiet --locked -p xtask -- soak --minutes 30
 	for engine in tc xdp auto; do \
 		$(CARGO_RUN) run --quiet --locked -p xtask -- twin --packets 1000000 --changes 1000 --engine $$engine || exit 1; \
 	done
 	$(CARGO_RUN) run --quiet --locked -p xtask -- kernels
+	@$(MAKE) --no-print-directory fresh-test
 
 # QEMU has igb, whose driver has zero copy, from version 8 on; Debian 12 has a newer QEMU in bookworm-backports.
 zero-copy-test: build
@@ -178,6 +181,15 @@ deb:
 deb-check: need-root
 	@$(MAKE) --no-print-directory deb ARCH=$$(dpkg --print-architecture)
 	packaging/deb/check.sh "$$(ls -t target/deb/shunt_*_$$(dpkg --print-architecture).deb | head -n 1)"
+
+systemd-check: need-root
+	@$(MAKE) --no-print-directory deb ARCH=$$(dpkg --print-architecture)
+	@packaging/deps.sh --image
+	packaging/deb/systemd.sh "$$(ls -t target/deb/shunt_*_$$(dpkg --print-architecture).deb | head -n 1)"
+
+fresh-test: need-root
+	@packaging/deps.sh --image
+	for suite in bookworm trixie noble; do packaging/fresh.sh $$suite || exit 1; done
 
 # Two builds of the package in different folders are the same, byte for byte.
 deb-twice:

@@ -88,6 +88,7 @@ fi
 if ((image)); then
 	needs+=(
 		command:mmdebstrap=mmdebstrap
+		command:systemd-nspawn=systemd-container
 		command:mke2fs=e2fsprogs
 		command:sfdisk=fdisk
 		command:mformat=mtools

@@ -17,8 +17,16 @@ shift
 targets=("$@")
 ((${#targets[@]})) || targets=(demo test)
 case $suite in
-bookworm | trixie) mirror=http://deb.debian.org/debian components=main ;;
-noble) mirror=http://archive.ubuntu.com/ubuntu components=main,universe ;;
+bookworm | trixie)
+	sources=("deb http://deb.debian.org/debian $suite main"
+		"deb http://deb.debian.org/debian $suite-updates main"
+		"deb http://deb.debian.org/debian-security $suite-security main")
+	;;
+noble)
+	# Packages of another distribution are signed by keys that this machine may not have.
+	sources=("deb [trusted=yes] http://archive.ubuntu.com/ubuntu $suite main universe"
+		"deb [trusted=yes] http://archive.ubuntu.com/ubuntu $suite-updates main universe")
+	;;
 *) die "there is bookworm, trixie and noble, and not $suite" ;;
 esac
 root=$PWD/target/fresh/$suite
@@ -28,12 +36,7 @@ if [[ ${SHUNT_FRESH:-} != inside ]]; then
 	# A root that is half made, or of an earlier run, is no fresh machine.
 	rm -rf --one-file-system "$root"
 	mkdir -p "${root%/*}"
-	# Packages of other distributions are signed by keys that this machine may not have.
-	keys=()
-	[[ $suite != noble ]] || keys=(--include=ubuntu-keyring --aptopt='APT::Get::AllowUnauthenticated "true"'
-		--aptopt='Acquire::AllowInsecureRepositories "true"')
-	mmdebstrap --quiet --variant=minbase --components="$components" --include=make,git "${keys[@]}" \
-		"$suite" "$root" "$mirror"
+	mmdebstrap --quiet --variant=minbase --include=apt,make,git "$suite" "$root" "${sources[@]}"
 	export SHUNT_FRESH=inside
 	exec unshare --mount --propagation private --pid --fork --kill-child "$(readlink -e "$0")" "$suite" "${targets[@]}"
 fi
@@ -45,12 +48,18 @@ mount -t sysfs sysfs "$root/sys"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
+# Behind a proxy with certificates of its own, SSL_CERT_FILE has them.
+certificates=()
+if [[ ${SSL_CERT_FILE:-} ]]; then
+	cp "$SSL_CERT_FILE" "$root/root/certificates.crt"
+	certificates=({SSL_CERT_FILE,CARGO_HTTP_CAINFO,CURL_CA_BUNDLE,PIP_CERT}=/root/certificates.crt)
+fi
 git clone --quiet --no-hardlinks . "$root/root/shunt"
 
 for target in "${targets[@]}"; do
 	begun=$SECONDS
 	echo "fresh: $suite: make $target" >&2
-	chroot "$root" env --ignore-environment HOME=/root TERM=dumb \
+	chroot "$root" env --ignore-environment HOME=/root TERM=dumb "${certificates[@]}" \
 		PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin make -C /root/shunt "$target" ||
 		die "$suite: make $target failed after $((SECONDS - begun)) s"
 	echo "fresh: $suite: make $target: passed in $((SECONDS - begun)) s" >&2
