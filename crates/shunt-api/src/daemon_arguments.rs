@@ -47,6 +47,14 @@ pub struct DaemonArguments {
     /// Print the names of the devices that would be ports, as JSON; then exit. Needs no root.
     #[arg(long, conflicts_with_all = ["cleanup", "dry_run", "probe"])]
     pub list_ports: bool,
+    /// Print what hosts had used when the last daemon wrote its file, as JSON; then exit. QUERY is that of `GET
+    /// /v1/usage`, in JSON. Needs no root if the file can be read.
+    #[arg(long, hide = true, value_name = "QUERY", conflicts_with_all = ["cleanup", "dry_run", "probe"])]
+    pub kept_usage: Option<String>,
+    /// Print the history when the last daemon wrote its file, as JSON; then exit. QUERY is that of `GET /v1/history`,
+    /// in JSON. Needs no root if the file can be read.
+    #[arg(long, hide = true, value_name = "QUERY", conflicts_with_all = ["cleanup", "dry_run", "probe"])]
+    pub kept_history: Option<String>,
     /// Write a small file with the types that learning reads, for a kernel without BTF, and exit. FILE is BTF of that
     /// kernel: vmlinux with a .BTF section (pahole --btf_encode), or a file of BTF. If connection tracking is a module,
     /// also give nf_conntrack.ko. The new file is named after the kernel's build ID; put it into /etc/shunt/btf on

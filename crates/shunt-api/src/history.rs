@@ -1,6 +1,6 @@
 //! What happened in the last day: the answer of `GET /v1/history`.
 
-use crate::engine::Engine;
+use crate::{engine::Engine, off::OffBy};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
@@ -10,8 +10,9 @@ use std::{collections::BTreeMap, fmt};
 pub struct HistoryTable {
     /// The time of the answer.
     pub now: u64,
-    /// Traffic by minutes, or by longer times if `rows` was asked for. Between two rows there may be a gap, in which no
-    /// daemon ran.
+    /// Traffic by minutes, or by longer times if `rows` was asked for. If a row begins more than
+    /// [`HistoryTable::GAP_S`] seconds after the end of the one before, no daemon counted in between: that traffic is
+    /// not known.
     pub rows: Vec<HistoryRow>,
     /// What happened.
     pub events: Vec<HistoryEvent>,
@@ -143,16 +144,25 @@ pub enum Happening {
     Invalidated {
         /// The kind of change, such as `ruleset` or `route`.
         cause: String,
+        /// The device that changed, or that the change is about; absent if it is about no single device.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        device: Option<String>,
     },
-    /// Somebody turned the fast path off for some connections.
+    /// The fast path was turned off for some connections.
     OffAdded {
         /// The connections, in words of `shunt off`.
         which: String,
+        /// Who turned it off.
+        #[serde(default, skip_serializing_if = "OffBy::is_owner")]
+        by: OffBy,
     },
-    /// Somebody turned the fast path on again for these, or the time of the rule was over.
+    /// The fast path was turned on again for these, or the time of the rule was over.
     OffRemoved {
         /// The connections, in words of `shunt off`.
         which: String,
+        /// Who had turned it off.
+        #[serde(default, skip_serializing_if = "OffBy::is_owner")]
+        by: OffBy,
     },
     /// The configuration was read again.
     Reloaded {
@@ -193,6 +203,15 @@ impl HistoryTable {
     pub const OF_A_KIND_MAX: usize = 64;
     /// The time that is kept, in seconds.
     pub const KEPT_S: u64 = 86_400;
+    /// The longest time between two rows that is no gap, in seconds: a restart, or a daemon that was late.
+    pub const GAP_S: u64 = 90;
+}
+
+impl HistoryRow {
+    /// When the time ends: no row has a gap within.
+    pub fn end(&self) -> u64 {
+        self.at + self.seconds.round() as u64
+    }
 }
 
 impl fmt::Display for Happening {
@@ -217,11 +236,18 @@ impl fmt::Display for Happening {
             Self::PortDown { port } => write!(f, "{port}: down, or without carrier"),
             Self::Held { why } => write!(f, "learning off: {why}"),
             Self::Released => f.write_str("learning on again: no rule stops it"),
-            Self::Invalidated { cause } => {
-                write!(f, "all flows had to prove themselves again; cause: {cause}")
+            Self::Invalidated { cause, device } => {
+                write!(f, "flows had to prove themselves again; cause: {cause}")?;
+                device.iter().try_for_each(|device| write!(f, " ({device})"))
             }
-            Self::OffAdded { which } => write!(f, "fast path turned off for {which}"),
-            Self::OffRemoved { which } => write!(f, "fast path on again for {which}"),
+            Self::OffAdded { which, by: OffBy::Owner } => write!(f, "fast path turned off for {which}"),
+            Self::OffAdded { which, by: OffBy::Verify } => {
+                write!(f, "`shunt verify` compares the slow path: fast path paused for {which}")
+            }
+            Self::OffRemoved { which, by: OffBy::Owner } => write!(f, "fast path on again for {which}"),
+            Self::OffRemoved { which, by: OffBy::Verify } => {
+                write!(f, "`shunt verify` has compared the slow path: fast path on again for {which}")
+            }
             Self::Reloaded { by, keys } if keys.is_empty() => {
                 write!(f, "configuration read again ({by}): nothing changed")
             }

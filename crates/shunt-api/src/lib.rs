@@ -82,7 +82,7 @@ pub use history::{Happening, HistoryEvent, HistoryRow, HistoryTable, PortRates};
 pub use host_names::HostNames;
 pub use instance::{Instance, RUNTIME_DIR_VARIABLE, STATE_DIR_VARIABLE, runtime_dir, state_dir};
 pub use mark::MarkMatch;
-pub use off::{OffRemoval, OffRequest, OffRule};
+pub use off::{OffBy, OffRemoval, OffRequest, OffRule};
 pub use preview::{DeviceReport, DryRun, PlannedPort, ProbeReport};
 pub use qos::{
     BitRate, Bytes, Dscp, PortQos, QosClass, QosCounters, QosRemoval, QosStatus, QosTable, UnusedQueues,
@@ -102,7 +102,9 @@ pub use status::{
 pub use stored_report::StoredReport;
 pub use taps::{EnteringTap, TapRequest};
 pub use tracked::{Counted, Icmp, Tracked, TrackedDirection, TrackedTable};
-pub use usage::{HostUsage, StepSize, Usage, UsageCount, UsageQuery, UsageSpan, UsageStep, UsageTotal};
+pub use usage::{
+    FastCount, HostUsage, StepSize, Usage, UsageCount, UsageQuery, UsageSpan, UsageStep, UsageTotal,
+};
 pub use watch_event::{ConnectionEnd, EndedDirection, FlowEvent, WatchEvent};
 pub use why::{Because, Explained, Explanation, Idle, Why};
 pub use wording::{nearest, reword_json, reword_toml};

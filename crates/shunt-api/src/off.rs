@@ -12,6 +12,21 @@ pub struct OffRule {
     /// Seconds until the rule ends by itself; absent if it holds until somebody removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_s: Option<u64>,
+    /// Who added the rule.
+    #[serde(default, skip_serializing_if = "OffBy::is_owner")]
+    pub by: OffBy,
+}
+
+/// Who turned the fast path off for some connections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum OffBy {
+    /// Somebody, by `shunt off`.
+    #[default]
+    Owner,
+    /// `shunt verify`, which compares the slow path with the fast one.
+    Verify,
 }
 
 /// The body of `POST /v1/off`. A rule for the same connections is replaced.
@@ -24,6 +39,9 @@ pub struct OffRequest {
     /// After this many seconds the rule ends by itself; absent if it holds until somebody removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_s: Option<u64>,
+    /// Who asks for it.
+    #[serde(default, skip_serializing_if = "OffBy::is_owner")]
+    pub by: OffBy,
 }
 
 /// The body of `DELETE /v1/off`.
@@ -34,6 +52,13 @@ pub struct OffRemoval {
     /// The connections of the rule to remove; absent for all rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub which: Option<Selection>,
+}
+
+impl OffBy {
+    /// Whether the rule is one of `shunt off`.
+    pub const fn is_owner(&self) -> bool {
+        matches!(self, Self::Owner)
+    }
 }
 
 impl OffRule {

@@ -43,6 +43,9 @@ pub struct UsageQuery {
     #[cfg_attr(feature = "openapi", param(inline))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub span: Option<UsageSpan>,
+    /// The period, in seconds until now. Not together with `span` or `from`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_s: Option<u64>,
     /// Seconds since 1970 at which the period begins. The last 60 minutes, 168 hours and 31 days are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<u64>,
@@ -66,8 +69,12 @@ pub struct UsageQuery {
 pub struct Usage {
     /// Seconds since 1970 at which the period begins: that of its first step.
     pub from: u64,
-    /// Seconds since 1970 at which the period ends; the last step may go on.
+    /// Seconds since 1970 at which the period ends: not later than `now`, though the last step may go on.
     pub to: u64,
+    /// Seconds since 1970 of the last reading: the present, or, if no daemon runs, when the last one ended or wrote its
+    /// file.
+    #[serde(default)]
+    pub now: u64,
     /// Seconds of a step: 60, 3600 or 86400 (days of UTC).
     pub step_s: u64,
     /// Seconds of the period in which the daemon counted.
@@ -105,15 +112,30 @@ pub struct HostUsage {
     /// What it sent and received in the period.
     #[serde(flatten)]
     pub count: UsageCount,
-    /// The same by step, in the order of [`Usage::steps`]; empty unless asked for.
+    /// The same by step, in the order of [`Usage::steps`]; null for steps that were not counted; empty unless asked
+    /// for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub steps: Vec<UsageCount>,
+    pub steps: Vec<Option<UsageCount>>,
 }
 
 /// What was sent (upload) and received (download), as the host sees it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UsageCount {
+    /// Sent by the host.
+    pub sent: Counted,
+    /// Received by the host.
+    pub received: Counted,
+    /// The part of both that took the fast path; the rest took the slow path. Absent if part of the period was counted
+    /// by a version that did not tell the paths apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fast: Option<FastCount>,
+}
+
+/// The part of a count that took the fast path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FastCount {
     /// Sent by the host.
     pub sent: Counted,
     /// Received by the host.
@@ -132,6 +154,10 @@ pub struct UsageTotal {
     pub transit: Counted,
     /// Part of it that no connection explains.
     pub not_attributed: Counted,
+    /// Part of it that took the fast path; absent if part of the period was counted by a version that did not tell the
+    /// paths apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fast: Option<Counted>,
 }
 
 /// A step of a period.
@@ -140,13 +166,17 @@ pub struct UsageTotal {
 pub struct UsageStep {
     /// Seconds since 1970 at which the step begins.
     pub at: u64,
-    /// Seconds of the step in which the daemon counted.
+    /// Seconds of the step in which the daemon counted. With 0, the counts below are null: nobody knows them.
     pub counted_s: u64,
-    /// The sum of the selected hosts, and, unless a host was asked for, of `others` and the router.
-    #[serde(flatten)]
-    pub count: UsageCount,
+    /// Sent by the selected hosts, and, unless a host was asked for, by `others` and the router.
+    pub sent: Option<Counted>,
+    /// Received by the same.
+    pub received: Option<Counted>,
+    /// The part of both that took the fast path; absent if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fast: Option<FastCount>,
     /// The ports' counters.
-    pub total: UsageTotal,
+    pub total: Option<UsageTotal>,
 }
 
 impl HostUsage {
@@ -155,22 +185,30 @@ impl HostUsage {
 }
 
 impl UsageCount {
-    /// The sum of both counts.
-    #[must_use]
-    pub const fn plus(self, other: Self) -> Self {
-        Self { sent: self.sent.plus(other.sent), received: self.received.plus(other.received) }
-    }
-
     /// Bytes, sent and received.
     pub const fn bytes(&self) -> u64 {
         self.sent.bytes.saturating_add(self.received.bytes)
     }
 }
 
+impl FastCount {
+    /// Bytes, sent and received.
+    pub const fn bytes(&self) -> u64 {
+        self.sent.bytes.saturating_add(self.received.bytes)
+    }
+}
+
+impl UsageStep {
+    /// What was counted; none if nobody counted.
+    pub fn count(&self) -> Option<UsageCount> {
+        Some(UsageCount { sent: self.sent?, received: self.received?, fast: self.fast })
+    }
+}
+
 impl UsageQuery {
     /// The query of a request: `span=month&steps=true`.
     pub fn query(&self) -> String {
-        let Self { span, step, from, to, host, steps } = self;
+        let Self { span, last_s, step, from, to, host, steps } = self;
         let step = step.map(|step| match step {
             StepSize::Minute => "minute",
             StepSize::Hour => "hour",
@@ -179,6 +217,7 @@ impl UsageQuery {
         let given = [
             step.map(|step| format!("step={step}")),
             span.map(|span| format!("span={}", span.name())),
+            last_s.map(|last_s| format!("last_s={last_s}")),
             from.map(|from| format!("from={from}")),
             to.map(|to| format!("to={to}")),
             host.as_ref().map(|host| format!("host={}", host.replace('%', "%25").replace(':', "%3A"))),

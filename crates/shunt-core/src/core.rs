@@ -62,6 +62,10 @@ pub struct Core {
     rests: bool,
     /// How often the ports have been planned.
     plans: u64,
+    /// The devices of the last changes that moved the epoch, by cause, until [`Core::take_device`].
+    changed: BTreeMap<Cause, String>,
+    /// Those that were taken: the kernel may yet finish the change.
+    settled: BTreeMap<Cause, String>,
 }
 
 /// The actions that a batch of events requires.
@@ -106,7 +110,7 @@ fn is_reported_early(event: &Event) -> bool {
         // IPv4 flushes the routes of an address, and those of a nexthop object, without a message.
         Event::AddressGone { .. } | Event::Nexthop
         // fib_table_delete() sends the message before it removes the route.
-        | Event::RouteGone(_)
+        | Event::RouteGone(..)
         // The message that a device goes up or down comes before its nexthops become usable or unusable.
         | Event::Link(_)
     )
@@ -217,7 +221,10 @@ impl Core {
                 }
                 // The event does not say whether the filter was added or removed, nor whether the device has others.
                 self.resync_due |= matches!(event, Event::Filter { .. });
+                // Before the device is forgotten.
+                let device = self.network.device_of(&event);
                 if let Some((cause, scope)) = self.network.apply(&event) {
+                    self.note_device(cause, device, matches!(event, Event::Finished(..)));
                     steps.move_epoch(cause, scope);
                     if is_reported_early(&event) {
                         steps.await_kernel(cause, scope);
@@ -225,6 +232,26 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Notes the device of a change that moves the epoch.
+    fn note_device(&mut self, cause: Cause, device: Option<String>, is_finished: bool) {
+        let device = if is_finished { self.settled.get(&cause).cloned() } else { device };
+        match device {
+            Some(device) => drop(self.changed.insert(cause, device)),
+            None => drop(self.changed.remove(&cause)),
+        }
+    }
+
+    /// The device whose change moved the epoch last for this cause; `None` if the change concerns no single device, or
+    /// it was taken.
+    pub fn take_device(&mut self, cause: Cause) -> Option<String> {
+        let device = self.changed.remove(&cause);
+        match &device {
+            Some(device) => drop(self.settled.insert(cause, device.clone())),
+            None => drop(self.settled.remove(&cause)),
+        }
+        device
     }
 
     /// The ports, in the order of their ifindex.
@@ -499,7 +526,7 @@ impl Core {
                 .get(ifindex)
                 .is_none_or(|view| view.setting.engine == Engine::Tc && !view.setting.xdp_in)
         };
-        let mut moved = (!gone.iter().all(by_tc_alone)).then_some(Cause::Engine);
+        let mut moved = gone.iter().find(|port| !by_tc_alone(port)).map(|port| (Cause::Engine, *port));
         let mut actions: Vec<Action> = gone.into_iter().map(|ifindex| Action::Detach { ifindex }).collect();
         for (ifindex, view) in &want {
             match self.ports.get(ifindex) {
@@ -507,22 +534,22 @@ impl Core {
                 // Another program sees its packets.
                 Some(have) if have.setting.no_l2 != view.setting.no_l2 => {
                     actions.extend([Action::Detach { ifindex: *ifindex }, Action::Attach(view.setting)]);
-                    moved = Some(Cause::Engine);
+                    moved = Some((Cause::Engine, *ifindex));
                 }
                 Some(have) if have.setting != view.setting => {
                     actions.push(Action::Set(view.setting));
                     if have.setting.engine != view.setting.engine {
-                        moved = Some(Cause::Engine);
+                        moved = Some((Cause::Engine, *ifindex));
                     } else if view.setting.captured && !have.setting.captured {
-                        moved = moved.or(Some(Cause::Capture));
+                        moved = moved.or(Some((Cause::Capture, *ifindex)));
                     } else if view.setting.filtered && !have.setting.filtered
                         || view.setting.filtered_out && !have.setting.filtered_out
                     {
-                        moved = moved.or(Some(Cause::Filter));
+                        moved = moved.or(Some((Cause::Filter, *ifindex)));
                     } else if view.setting.bridged != have.setting.bridged
                         || view.setting.floods_unseen && !have.setting.floods_unseen
                     {
-                        moved = moved.or(Some(Cause::Bridge));
+                        moved = moved.or(Some((Cause::Bridge, *ifindex)));
                     }
                 }
                 Some(_) => {}
@@ -539,7 +566,10 @@ impl Core {
             actions.push(Action::SetUppers(uppers));
         }
         // After the settings have been changed: flows learned from now on respect them.
-        actions.extend(moved.map(Action::MoveEpoch));
+        if let Some((cause, ifindex)) = moved {
+            self.note_device(cause, self.network.name(ifindex), false);
+            actions.push(Action::MoveEpoch(cause));
+        }
         self.ports = want;
         actions.extend(self.update_hold());
         actions

@@ -216,10 +216,11 @@ pub enum Event {
         /// The prefix length.
         prefix: u8,
     },
-    /// A route was added or changed. The filter on the socket passes only routes that may concern learned flows.
-    Route(Scope),
-    /// A route is about to be removed.
-    RouteGone(Scope),
+    /// A route was added or changed, through this device if it has a single one. The filter on the socket passes only
+    /// routes that may concern learned flows.
+    Route(Scope, Option<u32>),
+    /// A route is about to be removed; its device, if it has a single one.
+    RouteGone(Scope, Option<u32>),
     /// A policy routing rule was added or removed.
     Rule,
     /// A nexthop object was added, changed or removed.

@@ -99,7 +99,7 @@ impl Network {
             Event::NeighbourGone { ifindex, addr } => {
                 self.neighbours.remove(&(*ifindex, *addr)).map(lost_neighbour)
             }
-            Event::Route(scope) | Event::RouteGone(scope) => Some((Cause::Route, *scope)),
+            Event::Route(scope, _) | Event::RouteGone(scope, _) => Some((Cause::Route, *scope)),
             Event::Finished(cause, scope) => Some((*cause, *scope)),
             event => self.apply_to_all(event).map(|cause| (cause, Scope::Everything)),
         }
@@ -183,8 +183,8 @@ impl Network {
             Event::Off => Some(Cause::Off),
             Event::Neighbour { .. }
             | Event::NeighbourGone { .. }
-            | Event::Route(_)
-            | Event::RouteGone(_)
+            | Event::Route(..)
+            | Event::RouteGone(..)
             | Event::Finished(..)
             | Event::WantLiberal(_)
             | Event::Silent(_)
@@ -218,6 +218,30 @@ impl Network {
             (Cause::Neighbour, !before.neighbours.iter().all(has)),
         ];
         differ.into_iter().filter_map(|(cause, differs)| differs.then_some(cause)).collect()
+    }
+
+    /// The name of the device that an event is about; `None` if it is about no device, or about one that is not known.
+    /// Hosts can cause events of neighbours and stations, so their addresses are not part of it.
+    pub(crate) fn device_of(&self, event: &Event) -> Option<String> {
+        let ifindex = match event {
+            Event::Link(link) => return Some(link.name.clone()),
+            Event::Route(_, ifindex) | Event::RouteGone(_, ifindex) => (*ifindex)?,
+            Event::LinkGone { ifindex }
+            | Event::Address { ifindex, .. }
+            | Event::AddressGone { ifindex, .. }
+            | Event::Neighbour { ifindex, .. }
+            | Event::NeighbourGone { ifindex, .. }
+            | Event::Fdb { ifindex, .. }
+            | Event::FdbGone { ifindex, .. }
+            | Event::Filter { ifindex, .. } => *ifindex,
+            _ => return None,
+        };
+        self.name(ifindex)
+    }
+
+    /// The name of a device.
+    pub(crate) fn name(&self, ifindex: u32) -> Option<String> {
+        self.links.get(&ifindex).map(|link| link.name.clone())
     }
 
     /// Whether ports must be planned again. The next call returns false.

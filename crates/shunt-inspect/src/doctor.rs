@@ -6,11 +6,15 @@
 mod copies;
 mod hardware;
 mod kernel_files;
+mod limit;
+mod pressure;
 mod rules;
 mod system;
 
 pub use copies::{CopyRate, measure_copies};
 pub use hardware::{Hardware, Pcie};
+pub use limit::{FullestLine, Limit, limit};
+pub use pressure::{CpuLoad, Pressure, QueueLoad};
 pub use rules::{RULES, Rule};
 pub use system::{IdleState, Load, LoadStep, OtherPort, System};
 

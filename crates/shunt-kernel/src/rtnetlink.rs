@@ -87,8 +87,8 @@ pub(crate) fn event(message: &Message) -> Option<Event> {
         }
         // rtm_flags. A cloned route is the cache of a lookup and changes nothing.
         RTM_NEWROUTE | RTM_DELROUTE if u32_at(payload, 8)? & RTM_F_CLONED != 0 => None,
-        RTM_NEWROUTE => Some(Event::Route(destination(payload))),
-        RTM_DELROUTE => Some(Event::RouteGone(destination(payload))),
+        RTM_NEWROUTE => Some(Event::Route(destination(payload), route_device(payload))),
+        RTM_DELROUTE => Some(Event::RouteGone(destination(payload), route_device(payload))),
         RTM_NEWNEIGH => neighbour::new(payload),
         RTM_DELNEIGH => neighbour::gone(payload),
         RTM_NEWRULE | RTM_DELRULE => Some(Event::Rule),
@@ -126,6 +126,12 @@ fn destination(payload: &[u8]) -> Scope {
         (Some(addr), Some(len)) => Scope::Prefix { addr, len: *len },
         _ => Scope::Everything,
     }
+}
+
+/// The device of a route; `None` if it has several, or none.
+fn route_device(payload: &[u8]) -> Option<u32> {
+    const RTA_OIF: u16 = 4;
+    Attrs::after(payload, 12).u32(RTA_OIF)
 }
 
 fn address(payload: &[u8]) -> Option<(u32, IpAddr, u8)> {

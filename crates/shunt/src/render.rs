@@ -1,6 +1,7 @@
 //! What commands print: text for people and JSON for programs, from the same value. Modules have what these texts
 //! share.
 
+pub(crate) mod clock;
 pub(crate) mod columns;
 mod layout;
 pub(crate) mod style;

@@ -39,6 +39,31 @@ const table = new Table("flows", "Connections; press one to learn why it is fast
 	sorted: readMore,
 });
 
+/** Lists a connection once, also if one direction is fast and the other slow. */
+function merged(allFast, allSlow) {
+	const name = (orig, reply, proto) => [proto, orig.src, orig.sport, orig.dst, orig.dport, reply.src, reply.sport, reply.dst, reply.dport].join(" ");
+	const left = new Map(allSlow.map((one) => [name(one.orig, one.reply, PROTOCOLS[one.protocol] ?? one.protocol), one]));
+	const take = (key) => {
+		const found = left.get(key);
+		left.delete(key);
+		return found;
+	};
+	const shown = allFast.map((one) => {
+		const half = take(name(one.orig, one.reply, one.proto));
+		const swapped = half ? undefined : take(name(one.reply, one.orig, one.proto));
+		return half || swapped ? mixed(one, half ?? swapped, half ? "orig" : "reply") : fast(one);
+	});
+	return [...shown, ...[...left.values()].map(slow)];
+}
+
+/** A connection with a slow direction; `orig` is the name by which the slow part calls the original direction. */
+function mixed(connection, { count, directions }, orig) {
+	const slowOnes = directions.map(({ dir }) => (dir === orig ? "orig" : "reply"));
+	const state = !slowOnes.includes("orig") ? "fast, replies slow" : slowOnes.includes("reply") ? "slow" : "slow, replies fast";
+	const sum = (what) => connection[what] + (count?.[what] ?? 0);
+	return { ...fast({ ...connection, bytes: sum("bytes"), rate_bps: sum("rate_bps"), rate_pps: sum("rate_pps") }), state };
+}
+
 function fast(connection) {
 	const path = connection.directions.map((d) => `${d.in_port} → ${d.out_port}`).join(", ");
 	return listed(connection, { proto: connection.proto, path, engine: connection.engine, ...connection });
@@ -53,7 +78,7 @@ function slow(connection) {
 
 function listed({ orig, state }, { proto, path, engine, bytes, rate_bps, rate_pps, age_s }) {
 	const ends = `${end(orig.src, orig.sport)} → ${end(orig.dst, orig.dport)}`;
-	const key = `${proto} ${ends} ${state === "slow"}`;
+	const key = `${proto} ${ends}`;
 	return { key, ends, orig, state, proto, path, engine, bytes, rate_bps, rate_pps, age_s };
 }
 
@@ -96,7 +121,7 @@ async function readSome(limit) {
 	const listed = await read(`/v1/flows?rate_over_ms=500${limit}`);
 	const slower = await read("/v1/slow?rate_over_ms=500");
 	hasAll = limit === "" || listed.length < READ_AT_ONCE;
-	connections = [...listed.map(fast), ...slower.connections.map(slow)];
+	connections = merged(listed, slower.connections);
 	setText(at("flow-error"), "");
 	showNotes(slower);
 	show();

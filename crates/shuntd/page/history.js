@@ -12,6 +12,8 @@ const LIVE_GAP_MS = 15000;
 /** More rows than this are merged by the daemon. */
 const ROWS = 288;
 const DAY_S = 86400;
+/** A longer time between two rows is a gap, in which no daemon counted. */
+const GAP_S = 90;
 
 const plots = {
 	bits: new Plot(at("plot-bits"), bits),
@@ -73,7 +75,11 @@ function showHistory() {
 	const step_ms = Math.max(60000, span() * 1000 / ROWS);
 	const marks = table.events.map((event) => ({ at: event.at * 1000, text: changes.text(event) }));
 	const time = { from, to, gap_ms: 2.5 * step_ms, marks: marks.filter((mark) => mark.at >= from) };
-	const points = (value) => rows.map((row) => [(row.at + row.seconds / 2) * 1000, known(value(row))]);
+	const points = (value) => rows.flatMap((row, nth) => {
+		const point = [(row.at + row.seconds / 2) * 1000, known(value(row))];
+		const ended = nth ? rows[nth - 1].at + rows[nth - 1].seconds : row.at;
+		return row.at > ended + GAP_S ? [[ended * 1000, null], point] : [point];
+	});
 	const of = (row) => (port() ? row.ports[port()] : row);
 	const inAndOut = (unit) => [["in", "fast"], ["out", "out"]].map(([name, style]) => ({ name, style, points: points((row) => of(row)?.[`${name}_${unit}`]) }));
 	if (rows.length === 0) {

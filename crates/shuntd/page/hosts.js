@@ -3,7 +3,7 @@
 import { Missing, read } from "./api.js";
 import { withCommands } from "./copy.js";
 import { at, element, parent, saySentence } from "./dom.js";
-import { bytes, clock, count, plural, time } from "./format.js";
+import { bytes, clock, count, percent, plural, time } from "./format.js";
 import { Table } from "./table.js";
 
 const ROWS_SHOWN = 100;
@@ -14,6 +14,11 @@ const nameOf = ({ name, mac, addresses }) => name ?? addresses[0] ?? mac ?? "?";
 
 function otherNames(host) {
 	return [host.mac, ...host.addresses].filter((known) => known && known !== nameOf(host)).join(" ");
+}
+
+/** The share of the bytes that took the fast path. */
+function fastShare(host) {
+	return host.fast && total(host) ? percent(total(host.fast) / total(host)) : "-";
 }
 
 /** The bytes, with a bar beside them. */
@@ -30,6 +35,7 @@ const COLUMNS = [
 	{ title: "upload", text: ({ sent }) => bytes(sent.bytes), value: ({ sent }) => sent.bytes },
 	{ title: "packets down", text: ({ received }) => count(received.packets), value: ({ received }) => received.packets, isMinor: true },
 	{ title: "packets up", text: ({ sent }) => count(sent.packets), value: ({ sent }) => sent.packets, isMinor: true },
+	{ title: "fast", text: fastShare, value: (host) => (host.fast ? total(host.fast) / total(host) : NaN), isMinor: true },
 	{ title: "last seen", text: ({ seen }) => clock(seen * 1000), value: ({ seen }) => seen, isMinor: true },
 	{ title: "total", text: (host) => `${total(host)} of ${most}`, parts: bar, value: total },
 ];
@@ -56,11 +62,12 @@ async function readUsage() {
 function notes({ from, to, counted_s, accounting, hosts, others, merged_hosts, router, total: all }) {
 	const missing = to - from - counted_s;
 	return [
-		missing > 120 ? `The daemon counted in ${time(counted_s)} of this time.` : "",
+		missing > 120 ? `Not counted: ${time(missing)} of this time, in which Shunt did not run or kept no ledger.` : "",
 		accounting ? "" : "Only the fast path is counted, because conntrack does not count: `sysctl -w net.netfilter.nf_conntrack_acct=1`.",
 		hosts.length > ROWS_SHOWN ? `${plural(hosts.length - ROWS_SHOWN, "further host")} not shown.` : "",
 		merged_hosts ? `${plural(merged_hosts, "host")} that used least, together: ${bytes(total(others))}.` : "",
 		total(router) ? `The router itself: ${bytes(total(router))}.` : "",
+		all.fast ? `The fast path took ${bytes(all.fast.bytes)} of ${bytes(all.received.bytes)} that the ports received.` : "The fast part is not known: some of this time was counted by an earlier version.",
 		all.not_attributed.bytes ? `Of no known host: ${bytes(all.not_attributed.bytes)} of ${bytes(all.received.bytes)} that the ports received.` : "",
 	].filter(Boolean);
 }

@@ -17,7 +17,7 @@ use event_log::EventLog;
 use file::Kept;
 use minute::{Minute, PortNames};
 use rows::Answer;
-use shunt_api::{Happening, HistoryTable};
+use shunt_api::{Failure, Happening, HistoryTable};
 use std::{sync::Arc, time::Duration};
 use timeline::Timeline;
 
@@ -90,6 +90,17 @@ impl History {
             events: self.events.list(self.clock),
             memory_bytes: self.memory_bytes(),
         }
+    }
+
+    /// Answers from the file of a daemon that does not run. The present of the answer is the end of the history.
+    ///
+    /// # Errors
+    /// As [`KeptFile::peek`].
+    pub(crate) fn answer_from(file: &KeptFile, range: Range) -> Result<HistoryTable, Failure> {
+        let Kept { minutes, events, .. } = file.peek(file::decode)?;
+        let ends = minutes.iter().map(|(at, minute)| at + minute.seconds as u64);
+        let now = ends.chain(events.iter().map(|event| event.last_at)).max().unwrap_or_default();
+        Ok(Answer { range, now, minutes, events, memory_bytes: 0 }.table())
     }
 
     /// The memory of the history, in bytes: what is allocated, apart from the allocator's overhead.

@@ -1,6 +1,7 @@
 //! Files that the daemon keeps across restarts, in its state directory: bounded, replaced as a whole, and written on
 //! another thread than the event loop's.
 
+use shunt_api::{Failure, FailureCode};
 use std::{
     fmt,
     fs::{self, File, OpenOptions},
@@ -66,6 +67,23 @@ impl KeptFile {
                 tracing::warn!("{path}: {why}; {kept}; {loss}");
             })
             .ok()
+    }
+
+    /// Reads the file of a daemon that does not run, and leaves it as it is.
+    ///
+    /// # Errors
+    /// With the code `not-running` if there is no file, and `not-root` if this user may not read it.
+    pub(crate) fn peek<T>(&self, decode: impl FnOnce(&[u8]) -> Result<T, String>) -> Result<T, Failure> {
+        let named =
+            |code, why: &dyn fmt::Display| Failure::new(code, format!("{}: {why}", self.path.display()));
+        let bytes = self.read().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => named(FailureCode::NotRunning, &"no daemon has kept anything yet"),
+            io::ErrorKind::PermissionDenied => {
+                named(FailureCode::NotRoot, &"only root may read it; use sudo")
+            }
+            _ => named(FailureCode::Internal, &error),
+        })?;
+        decode(&bytes).map_err(|why| named(FailureCode::Internal, &why))
     }
 
     /// At most a byte more than the file may have.
@@ -189,6 +207,22 @@ mod tests {
         assert_eq!(kept(&directory).load(LOSS, words).as_deref(), Some("two"));
         assert_eq!(names(&file), ["default.words"]);
         assert_eq!(fs::metadata(&file.path).unwrap().permissions().mode() & 0o777, MODE);
+    }
+
+    #[test]
+    fn a_file_that_is_read_without_a_daemon_stays_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut file = kept(&directory);
+        assert_eq!(file.peek(words).unwrap_err().code, FailureCode::NotRunning);
+        say(&mut file, "one").write().unwrap();
+        assert_eq!(file.peek(words).unwrap(), "one");
+        fs::write(&file.path, "damaged").unwrap();
+        let failure = file.peek(words).unwrap_err();
+        assert!(
+            failure.message.contains("default.words") && failure.message.contains("no words"),
+            "{failure}"
+        );
+        assert_eq!(names(&file), ["default.words"]);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod generated_docs;
 mod handover;
 mod history;
 mod iptables_poll;
+mod kept_answers;
 mod kept_file;
 mod kernel_probes;
 mod kernel_types;
@@ -77,6 +78,12 @@ fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
     let instance: Instance = arguments.instance.parse()?;
     if arguments.list_ports {
         return print(&preview::port_names(&ConfigSource::from_arguments(arguments)?.load()?)?);
+    }
+    if let Some(query) = &arguments.kept_usage {
+        return print(&kept_answers::usage(&instance, query)?);
+    }
+    if let Some(range) = &arguments.kept_history {
+        return print(&kept_answers::history(&instance, range)?);
     }
     if !arguments.reduce_btf.is_empty() {
         return kernel_types::reduce(&arguments.reduce_btf, arguments.build_id.as_deref());

@@ -2,7 +2,7 @@
 
 use crate::kept_file::{KeptFile, Replacement};
 use serde::{Deserialize, Serialize};
-use shunt_api::{Failure, FailureCode, OffRequest, OffRule, Proto, Selection, Tuple};
+use shunt_api::{Failure, FailureCode, OffBy, OffRequest, OffRule, Proto, Selection, Tuple};
 use shunt_bpf::OffMatch;
 use std::{
     path::PathBuf,
@@ -18,6 +18,8 @@ pub(crate) struct KeptRule {
     which: Selection,
     /// Seconds since 1970 at which the rule ends; none if it does not end by itself.
     until: Option<u64>,
+    #[serde(default, skip_serializing_if = "OffBy::is_owner")]
+    by: OffBy,
 }
 
 /// The rules, and the file that keeps them.
@@ -66,7 +68,8 @@ impl OffRules {
     /// The rules as clients see them.
     pub(crate) fn list(&self, now: u64) -> Vec<OffRule> {
         let left = |rule: &KeptRule| rule.until.map(|until| until.saturating_sub(now));
-        self.rules.iter().map(|rule| OffRule { which: rule.which.clone(), left_s: left(rule) }).collect()
+        let view = |rule: &KeptRule| OffRule { which: rule.which.clone(), left_s: left(rule), by: rule.by };
+        self.rules.iter().map(view).collect()
     }
 
     /// The rules as the programs know them.
@@ -79,7 +82,7 @@ impl OffRules {
     /// # Errors
     /// If it names no connection, lasts too long, or is one too many.
     pub(crate) fn add(&mut self, request: OffRequest, now: u64) -> Result<(), Failure> {
-        let OffRequest { which, for_s } = request;
+        let OffRequest { which, for_s, by } = request;
         let refused = |code, why: String| Err(Failure::new(code, why));
         if which == Selection::default() {
             let why =
@@ -92,7 +95,7 @@ impl OffRules {
         let until = for_s.map(|seconds| now + seconds);
         let same = self.rules.iter().position(|rule| rule.which == which);
         match same {
-            Some(at) => self.rules[at].until = until,
+            Some(at) => (self.rules[at].until, self.rules[at].by) = (until, by),
             None if self.rules.len() >= OffRule::MOST => {
                 let why = format!(
                     "there are {} rules already, which is the most: remove some with `shunt on`, or name a network \
@@ -101,7 +104,7 @@ impl OffRules {
                 );
                 return refused(FailureCode::TableFull, why);
             }
-            None => self.rules.push(KeptRule { which, until }),
+            None => self.rules.push(KeptRule { which, until, by }),
         }
         Ok(())
     }
@@ -140,7 +143,8 @@ impl OffRules {
         let left = rule.until.map_or_else(String::new, |until| {
             format!(", {} left", shunt_wire::units::time(until.saturating_sub(now)))
         });
-        Some(format!("by the rule `{}`{left}", rule.which.words()))
+        let of = if rule.by.is_owner() { "" } else { " of `shunt verify`" };
+        Some(format!("by the rule `{}`{of}{left}", rule.which.words()))
     }
 
     /// What the file is to have now.
@@ -184,7 +188,7 @@ mod tests {
     }
 
     fn request(src: &str, for_s: Option<u64>) -> OffRequest {
-        OffRequest { which: which(src), for_s }
+        OffRequest { which: which(src), for_s, by: OffBy::Owner }
     }
 
     #[test]
@@ -199,8 +203,8 @@ mod tests {
         assert_eq!(
             again.list(1059),
             [
-                OffRule { which: which("192.0.2.1"), left_s: None },
-                OffRule { which: which("192.0.2.2"), left_s: Some(1) },
+                OffRule { which: which("192.0.2.1"), left_s: None, by: OffBy::Owner },
+                OffRule { which: which("192.0.2.2"), left_s: Some(1), by: OffBy::Owner },
             ]
         );
         assert_eq!(OffRules::load(path.clone(), 1060).list(1060).len(), 1);
@@ -239,7 +243,7 @@ mod tests {
         );
         assert_eq!(rules.remove(None).unwrap(), 30);
         assert!(rules.is_empty() && rules.matches().is_empty());
-        let all = OffRequest { which: Selection::default(), for_s: None };
+        let all = OffRequest { which: Selection::default(), for_s: None, by: OffBy::Owner };
         assert!(rules.add(all, 0).unwrap_err().message.contains("shunt down"));
         assert!(rules.add(request("10.0.0.1", Some(0)), 0).is_err());
     }

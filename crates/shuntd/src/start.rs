@@ -67,7 +67,8 @@ pub(crate) fn kept_ledger(instance: &Instance) -> KeptLedger {
     KeptLedger::load(instance.usage_path(&state_directory()))
 }
 
-fn state_directory() -> PathBuf {
+/// The directory of what instances keep.
+pub(crate) fn state_directory() -> PathBuf {
     state_dir(env::var_os(STATE_DIR_VARIABLE), env::var_os(RUNTIME_DIR_VARIABLE))
 }
 

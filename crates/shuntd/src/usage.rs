@@ -10,12 +10,13 @@ mod names;
 mod newcomers;
 mod series;
 
-pub(crate) use counter::Facts;
+pub(crate) use counter::{Facts, PortsReceived};
 use ledger::Ledger;
+pub(crate) use ledger::PathCount;
 
 use crate::{failures::internal, kept_file::KeptFile};
 use counter::Counter;
-use shunt_api::{Counted, Failure, Usage, UsageCount, UsageQuery, WatchEvent};
+use shunt_api::{Failure, Usage, UsageQuery, WatchEvent};
 use shunt_bpf::DataPlane;
 use shunt_kernel::ConntrackEnds;
 use std::{
@@ -75,13 +76,22 @@ impl KeptLedger {
     }
 }
 
+/// Answers from the file of a daemon that does not run.
+///
+/// # Errors
+/// As [`KeptFile::peek`], or if the period or the host does not exist.
+pub(crate) fn answer_from(file: &KeptFile, query: &UsageQuery) -> Result<Usage, Failure> {
+    let ledger = file.peek(Ledger::decode)?;
+    ledger.answer(query, &names::names_of_this_machine(), shunt_kernel::conntrack_accounting())
+}
+
 /// What hosts have sent and received, for metrics.
 #[derive(Debug, Clone, Default)]
 pub struct HostTotals(Option<Shared>);
 
 impl HostTotals {
     /// The counts since each host was listed, by its MAC or address. Not for the event loop.
-    pub(crate) fn list(&self) -> Vec<(String, UsageCount)> {
+    pub(crate) fn list(&self) -> Vec<(String, PathCount)> {
         self.0.as_ref().map(|ledger| lock(ledger).all()).unwrap_or_default()
     }
 }
@@ -90,7 +100,7 @@ impl UsageThread {
     /// Starts to count. What conntrack has counted until the first reading is not in the ledger.
     /// The same is true of flows that are in the table, and of the ports, which have received `received`: an earlier
     /// daemon has counted them.
-    pub(crate) fn start(plane: &DataPlane, ledger: Ledger, received: Counted) -> Result<Self, Failure> {
+    pub(crate) fn start(plane: &DataPlane, ledger: Ledger, received: PortsReceived) -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(internal)?;
         let ledger = Arc::new(Mutex::new(ledger));
         let counter = {
@@ -141,10 +151,8 @@ impl UsageThread {
     /// The contents of the file: the ledger when it is written.
     pub(crate) fn encode(&self) -> impl FnOnce() -> Result<Vec<u8>, String> + Send + use<> {
         let ledger = Arc::clone(&self.ledger);
-        move || {
-            let ledger = lock(&ledger).clone();
-            ledger.encode()
-        }
+        // A copy would take megabytes more; only readings and answers wait meanwhile.
+        move || lock(&ledger).encode()
     }
 
     pub(crate) fn totals(&self) -> HostTotals {

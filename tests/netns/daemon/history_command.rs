@@ -1,7 +1,7 @@
 //! `shunt history` and the costs in `shunt status`: what happened is kept across a restart, with its cause.
 
 use serde_json::Value;
-use shunt_api::{Happening, HistoryTable};
+use shunt_api::{Happening, HistoryTable, OffBy};
 use shunt_testkit::{
     Crossing, Shunt, Shuntd, Topology, daemon_with, port_engine, require_root, rulesets, silent_router,
     wait_for,
@@ -57,9 +57,10 @@ fn traffic_and_events_are_kept_across_a_restart() {
     assert_eq!(events.iter().filter(is_start).count(), 2, "{events:#?}");
     let which = "192.0.2.77".to_owned();
     for expected in [
-        Happening::OffAdded { which: which.clone() },
-        Happening::OffRemoved { which },
-        Happening::Invalidated { cause: "off".to_owned() },
+        Happening::OffAdded { which: which.clone(), by: OffBy::Owner },
+        Happening::OffRemoved { which, by: OffBy::Owner },
+        Happening::Invalidated { cause: "off".to_owned(), device: None },
+        Happening::Invalidated { cause: "link".to_owned(), device: Some("r0".to_owned()) },
         Happening::Stopped { by: "`shunt down`".to_owned() },
     ] {
         assert!(events.contains(&&expected), "{expected:?} is not in {events:#?}");
@@ -69,6 +70,13 @@ fn traffic_and_events_are_kept_across_a_restart() {
     let text = shunt.done("history --events");
     assert!(text.contains("fast path turned off for 192.0.2.77"), "{text}");
     shunt.done("down");
+
+    let kept = shunt.run("history --json");
+    assert_eq!(kept.code, Some(21), "{kept:?}");
+    assert!(kept.err.contains("is not running") && kept.err.contains("kept until"), "{kept:?}");
+    let last: HistoryTable = serde_json::from_str(&kept.out).unwrap();
+    assert!(last.events.len() > events.len() && last.rows.len() >= table.rows.len(), "{last:#?}");
+    assert!(matches!(last.events.last().unwrap().what, Happening::Stopped { .. }), "{last:#?}");
 }
 
 #[test]

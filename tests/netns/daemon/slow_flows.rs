@@ -1,7 +1,7 @@
 //! `shunt flows` and `shunt top` show connections that Linux forwards, with their rates if conntrack counts.
 
 use serde_json::Value;
-use shunt_testkit::{Crossing, Shunt, require_root, rulesets, silent_router};
+use shunt_testkit::{Crossing, Shunt, require_root, rulesets, silent_router, wait_for};
 use shunt_wire::Packet;
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,15 @@ const PAYLOAD: usize = 1000;
 
 /// Runs a command while packets cross the router. Returns what it printed on both outputs.
 fn meanwhile(shunt: &Shunt, there: &Crossing, packet: &Packet, words: &str) -> (String, String) {
+    while_sending(shunt, words, || drop(there.pass(packet)))
+}
+
+fn while_sending(shunt: &Shunt, words: &str, mut send: impl FnMut()) -> (String, String) {
     let mut running = shunt.start(words);
     let start = Instant::now();
     while running.ended().is_none() {
         assert!(start.elapsed() < LIMIT, "{words}: {}", running.err());
-        there.pass(packet);
+        send();
     }
     assert_eq!(running.ended(), Some(Some(0)), "{words}: {}", running.err());
     (running.out(), running.err())
@@ -74,5 +78,48 @@ fn a_slow_connection_is_listed_with_its_rate_if_conntrack_counts() {
     let again: Value = serde_json::from_str(&again).unwrap();
     assert_eq!(again.as_array().unwrap().len(), 1, "{again:#}\n{out}");
     assert_eq!(again[0]["state"], "active", "{again:#}");
+    shunt.done("down");
+}
+
+#[test]
+fn a_connection_with_slow_replies_is_listed_once_with_the_reason() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    lab.router().sysctl("netfilter/nf_conntrack_acct", 1);
+    lab.router().run(
+        "tc qdisc add dev r1 clsact; tc filter add dev r1 ingress protocol all bpf bytecode '1,6 0 0 0'",
+    );
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine tc");
+    let (there, back) = (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()));
+    let request = lab.lan().udp_to(4000, lab.wan().at(5000)).payload("x".repeat(PAYLOAD));
+    let answer = lab.wan().answer_to(&there.pass(&request).packet().unwrap()).payload("y".repeat(PAYLOAD));
+    let flows = |words: &str| {
+        while_sending(&shunt, words, || {
+            there.pass(&request);
+            back.pass(&answer);
+        })
+    };
+    // Until the first direction is learned, both are slow.
+    let mut listed = Value::Null;
+    let mixed = wait_for(LIMIT, || {
+        listed = serde_json::from_str(&flows("flows --json --over 500ms").0).unwrap();
+        (listed[0]["state"] == "active").then_some(())
+    });
+    assert!(mixed.is_some() && listed.as_array().unwrap().len() == 1, "{listed:#}");
+    let slow = &listed[0]["slow"]["directions"];
+    assert_eq!((slow.as_array().unwrap().len(), &slow[0]["dir"]), (1, &"reply".into()), "{listed:#}");
+    assert_eq!(slow[0]["because"]["reason"], "ingress-filter", "{listed:#}");
+    let (text, _) = flows("flows --over 500ms");
+    assert!(text.starts_with("udp fast, replies slow: ingress-filter  "), "{text}");
+    let (brief, _) = flows("flows -br --over 500ms");
+    assert_eq!(brief.lines().count(), 1, "{brief}");
+    let (hosts, _) = flows("flows --by host --json --over 500ms");
+    let hosts: Value = serde_json::from_str(&hosts).unwrap();
+    assert!(hosts.as_array().unwrap().iter().all(|host| host["connections"] == 1), "{hosts:#}");
+    let (top, _) = flows("top --once --interval 500ms");
+    assert!(top.contains("half    fast, replies slow"), "{top}");
     shunt.done("down");
 }

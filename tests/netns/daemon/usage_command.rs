@@ -1,6 +1,6 @@
 //! `shunt usage`: what hosts have sent and received, to the byte, fast and slow, across restarts.
 
-use shunt_api::{Counted, Engine, Usage, UsageCount, WatchEvent};
+use shunt_api::{Counted, Engine, Usage, UsageCount, UsageStep, WatchEvent};
 use shunt_testkit::{
     Crossing, ENGINES, Handshake, Running, Shunt, Topology, require_root, rulesets, silent_router, wait_for,
     wait_until,
@@ -39,7 +39,24 @@ fn on_wire(packet: &Packet) -> Counted {
 
 /// What each host should have, by its MAC.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Wire(BTreeMap<Mac, UsageCount>);
+struct Wire(BTreeMap<Mac, Used>);
+
+/// Sent and received.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Used {
+    sent: Counted,
+    received: Counted,
+}
+
+impl Used {
+    const fn of(count: &UsageCount) -> Self {
+        Self { sent: count.sent, received: count.received }
+    }
+
+    const fn bytes(&self) -> u64 {
+        self.sent.bytes + self.received.bytes
+    }
+}
 
 impl Wire {
     fn sent(&mut self, host: Mac, packet: &Packet) {
@@ -58,7 +75,7 @@ fn usage(shunt: &Shunt, words: &str) -> Usage {
 }
 
 fn listed(usage: &Usage) -> Wire {
-    Wire(usage.hosts.iter().map(|host| (host.mac.unwrap(), host.count)).collect())
+    Wire(usage.hosts.iter().map(|host| (host.mac.unwrap(), Used::of(&host.count))).collect())
 }
 
 /// Asserts that the ledger becomes exactly what was on the wire.
@@ -71,8 +88,9 @@ fn assert_exact(shunt: &Shunt, wire: &Wire, when: &str) {
     wait_until("a reading has followed", || usage(shunt, "--for 1h").counted_s > seen.counted_s);
     let later = usage(shunt, "--for 1h");
     assert_eq!(listed(&later), *wire, "{when}: counted twice");
-    let days: u64 = usage(shunt, "--by day").steps.iter().map(|step| step.count.bytes()).sum();
-    assert_eq!(days, wire.0.values().map(UsageCount::bytes).sum::<u64>(), "{when}: by day");
+    let days = usage(shunt, "--by day").steps;
+    let days: u64 = days.iter().filter_map(UsageStep::count).map(|count| count.bytes()).sum();
+    assert_eq!(days, wire.0.values().map(Used::bytes).sum::<u64>(), "{when}: by day");
 }
 
 /// Connections of two hosts: UDP and TCP, over NAT and IPv6, in both directions.
@@ -184,6 +202,7 @@ fn exact(engine: Engine) {
     let mut again = Traffic::open(lab, (&there, &back), 4100, &mut wire);
     send_fast(shunt, &mut again, &mut wire);
     assert_exact(shunt, &wire, "after the same connections have begun again");
+    assert_paths(shunt);
 
     send_fast(shunt, &mut again, &mut wire);
     shunt.done("down");
@@ -201,10 +220,41 @@ fn exact(engine: Engine) {
     // The hosts themselves send a few packets that belong to no connection, such as multicast listener reports.
     assert!(total.not_attributed.packets < 10, "{seen:#?}");
     let attributed = total.received.bytes - total.not_attributed.bytes;
-    assert_eq!(attributed, wire.0.values().map(UsageCount::bytes).sum::<u64>(), "{seen:#?}");
+    assert_eq!(attributed, wire.0.values().map(Used::bytes).sum::<u64>(), "{seen:#?}");
     let one = usage(shunt, &format!("--host {} --by minute", SECOND.0));
     assert_eq!((one.hosts.len(), one.hosts[0].count), (1, second.count));
     shunt.done("down");
+    assert_kept(shunt, &wire);
+}
+
+/// Asserts that the fast part of what hosts have used is what the ports have counted as fast, to the byte. The ports
+/// count apart from flows.
+#[track_caller]
+fn assert_paths(shunt: &Shunt) {
+    let parts = || {
+        let (seen, ports) = (usage(shunt, "--for 1h"), shunt.status().bytes);
+        let fast: u64 = seen.hosts.iter().filter_map(|host| host.count.fast).map(|fast| fast.bytes()).sum();
+        (fast, seen.total.fast.map(|fast| fast.bytes), ports.fast)
+    };
+    let equal = wait_for(AGAIN, || {
+        let (hosts, total, ports) = parts();
+        (hosts == ports && total == Some(ports) && hosts > 0).then_some(())
+    });
+    assert!(equal.is_some(), "hosts, total, ports: {:?}", parts());
+}
+
+/// Asserts that the ledger is shown without a daemon, with its failure.
+#[track_caller]
+fn assert_kept(shunt: &Shunt, wire: &Wire) {
+    let kept = shunt.run("usage --for 1h --json");
+    assert_eq!(kept.code, Some(21), "{kept:?}");
+    assert!(kept.err.contains("is not running") && kept.err.contains("kept until"), "{kept:?}");
+    let seen: Usage = serde_json::from_str(&kept.out).unwrap();
+    assert_eq!((listed(&seen), seen.to), (Wire(wire.0.clone()), seen.now), "{seen:#?}");
+    let text = shunt.run("usage --by minute --for 1h").out;
+    assert!(text.contains("(the last count)") && text.contains("not counted"), "{text}");
+    let csv = shunt.run("usage --csv").out;
+    assert!(csv.starts_with("from,to,host,mac,address,"), "{csv}");
 }
 
 #[test]
@@ -227,7 +277,7 @@ fn what_conntrack_does_not_count_is_shown_as_not_attributed() {
     let mut wire = Wire::default();
     let mut traffic = Traffic::open(lab, (&there, &back), 4000, &mut wire);
     send_fast(shunt, &mut traffic, &mut wire);
-    let all: u64 = wire.0.values().map(UsageCount::bytes).sum();
+    let all: u64 = wire.0.values().map(Used::bytes).sum();
     let seen = wait_for(AGAIN, || {
         let seen = usage(shunt, "--for 1h");
         let attributed: u64 = seen.hosts.iter().map(|host| host.count.bytes()).sum();

@@ -1,6 +1,7 @@
 //! `shunt verify`: the fast path is equal to Linux, its periods end even if it is killed, and nothing is left behind.
 
 use nix::sys::signal::Signal;
+use shunt_api::{Happening, HistoryTable};
 use shunt_inspect::verify::{Report, Verdict, Way};
 use shunt_testkit::{Host, KernelObjects, Shunt, Stop, Topology, UdpEcho, require_root, rulesets, wait_for};
 use std::{
@@ -114,6 +115,12 @@ fn is_equal(engine: &str, offloads: bool) {
     assert!(report.paths[&Way::Fast].round_trip_us.is_some(), "{report:#?}");
     assert!(report.flows.iter().all(|flow| flow.engine.to_string() == engine), "{report:#?}");
     assert_eq!(off_rules(&shunt), 0);
+    let history: HistoryTable = serde_json::from_str(&shunt.done("history --json")).unwrap();
+    let happened = |what: &dyn Fn(&Happening) -> bool| history.events.iter().any(|event| what(&event.what));
+    let by = |owner| move |what: &Happening| matches!(what, Happening::OffAdded { by, .. } if by.is_owner() == owner);
+    assert!(happened(&by(false)) && !happened(&by(true)), "{history:#?}");
+    let moved = |name: &'static str| move |what: &Happening| matches!(what, Happening::Invalidated { cause, .. } if cause == name);
+    assert!(happened(&moved("verify")) && !happened(&moved("off")), "{history:#?}");
     if engine == "xdp" {
         assert!(has_engine_programs(&lab), "{:?}", xdp_programs(&lab));
     }

@@ -6,8 +6,15 @@ use nix::{
     unistd::Pid,
 };
 use serde_json::Value;
-use shunt_testkit::{NetNs, Shunt, require_root};
-use std::fs;
+use shunt_testkit::{NetNs, Shunt, require_root, wait_for};
+use std::{
+    fs,
+    net::UdpSocket,
+    panic::AssertUnwindSafe,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 /// A machine with the two ends of a veth pair, `v0` and `v1`.
 fn machine() -> (NetNs, Shunt) {
@@ -18,7 +25,7 @@ fn machine() -> (NetNs, Shunt) {
 }
 
 fn rules(report: &Value) -> Vec<&str> {
-    report[0]["findings"]
+    report["ports"][0]["findings"]
         .as_array()
         .unwrap()
         .iter()
@@ -80,10 +87,10 @@ fn the_doctor_finds_what_was_put_there_and_a_record_gives_the_same_findings() {
     for rule in ["gro-on-router", "checksum-offload-off", "mtu-mismatch"] {
         assert!(rules(&sick).contains(&rule), "{sick}");
     }
-    assert_eq!(sick[0]["load"]["steps"].as_array().unwrap().len(), 4, "{sick}");
+    assert_eq!(sick["ports"][0]["load"]["steps"].as_array().unwrap().len(), 4, "{sick}");
     let again = found(&format!("doctor --json --recorded {}", file.display()));
     fs::remove_file(&file).unwrap();
-    assert_eq!(again[0]["findings"], sick[0]["findings"]);
+    assert_eq!(again["ports"][0]["findings"], sick["ports"][0]["findings"]);
 }
 
 /// Faults that a veth can have: the rule, the commands that put it there, and those that take it away.
@@ -110,6 +117,48 @@ fn a_fault_that_is_put_into_a_router_is_the_first_finding_and_goes_with_it() {
         let healthy = found("--time 100ms");
         assert!(!rules(&healthy).contains(&rule), "{undo}: {healthy}");
     }
+}
+
+#[test]
+fn the_doctor_says_whether_the_line_is_the_limit_or_nothing_at_this_moment() {
+    if !require_root() {
+        return;
+    }
+    let (host, shunt) = machine();
+    host.run("ip addr add 198.18.0.1/24 dev v0; ip neigh add 198.18.0.2 lladdr 02:00:00:00:00:02 dev v0");
+    let socket = host.within(|| UdpSocket::bind("198.18.0.1:0").unwrap());
+    let limit = || json(&shunt.run("doctor v0 --json"))["limit"].clone();
+    // Others may overload the machine for a while, which is an answer, too.
+    let wait_for_limit = |expected: &str| {
+        let found =
+            wait_for(Duration::from_secs(60), || Some(limit()).filter(|limit| limit["limit"] == expected));
+        found.unwrap_or_else(|| panic!("not {expected}: {}", limit()))
+    };
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                // Six times the rate of the queue, which drops the rest.
+                let _ = socket.send_to(&[0; 1400], "198.18.0.2:9");
+                thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let ended = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            host.run("tc qdisc add dev v0 root tbf rate 1mbit burst 5k latency 50ms");
+            let queue = wait_for_limit("queue");
+            assert_eq!((&queue["port"], &queue["qdisc"]), (&"v0".into(), &"tbf".into()), "{queue}");
+            let [set, sent] = ["rate_bps", "sent_bps"].map(|rate| queue[rate].as_f64().unwrap());
+            assert!(set == 1e6 && (0.5e6..1.5e6).contains(&sent), "{queue}");
+            assert!(queue["dropped_pps"].as_f64().unwrap() > 0.0, "{queue}");
+            host.run("tc qdisc del dev v0 root");
+            let nothing = wait_for_limit("not-now");
+            assert!(nothing["busy_percent"].is_number(), "{nothing}");
+            let text = shunt.run("doctor v0").out;
+            assert!(text.lines().next().unwrap().contains("the router"), "{text}");
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
 }
 
 #[test]

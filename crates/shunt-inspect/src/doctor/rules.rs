@@ -52,7 +52,7 @@ fn seen(certainty: Certainty, evidence: String, fix: impl Into<String>) -> Optio
 
 /// Parts of names of counters of frames for which the receiver had no room; `macerr` counts FIFO overruns of the fec
 /// driver. What Intel's NICs count in `rx_no_buffer_count` only waited in their FIFO.
-const OVERRUNS: [&str; 7] =
+pub(super) const OVERRUNS: [&str; 7] =
     ["rx_fifo", "overrun", "rx_over", "rx_macerr", "rx_missed", "rx_resource", "out_of_buffer"];
 
 /// Packets/s below which interrupts and queues are harmless.

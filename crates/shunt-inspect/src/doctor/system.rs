@@ -1,7 +1,7 @@
 //! The input of the rules: a port, and the machine around it.
 
 use super::{
-    CopyRate, Hardware,
+    CopyRate, CpuLoad, Hardware, QueueLoad,
     kernel_files::{entries, text},
 };
 use crate::link::{Link, Rate};
@@ -75,6 +75,12 @@ pub struct Load {
     pub steps: Vec<LoadStep>,
     /// Doubts about the sweep.
     pub doubts: Vec<Doubt>,
+    /// The time of each CPU; empty if it was not recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cpus: Vec<CpuLoad>,
+    /// What the port's queues did; empty if they were not recorded, or if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub queues: Vec<QueueLoad>,
 }
 
 /// A step of a sweep.

@@ -168,8 +168,8 @@ fn a_cloned_route_is_ignored() {
 fn a_route_concerns_its_destination_and_one_of_another_family_concerns_everything() {
     let mut message = RouteMessage::default();
     let of = |message: &RouteMessage| match event_of(Rt::NewRoute(message.clone())) {
-        Some(Event::Route(scope))
-            if event_of(Rt::DelRoute(message.clone())) == Some(Event::RouteGone(scope)) =>
+        Some(Event::Route(scope, device))
+            if event_of(Rt::DelRoute(message.clone())) == Some(Event::RouteGone(scope, device)) =>
         {
             scope
         }

@@ -86,6 +86,25 @@ impl ProcStat {
     }
 }
 
+/// The CPU time of each core until now.
+#[derive(Debug)]
+pub struct CpuTimes(ProcStat);
+
+impl CpuTimes {
+    /// Reads /proc/stat; `None` if it cannot be read.
+    pub fn read() -> Option<Self> {
+        ProcStat::read().ok().map(Self)
+    }
+
+    /// The shares of each core since an earlier reading, whose busy share is all but idle. Cores without time in
+    /// between are left out.
+    pub fn shares_since(&self, then: &Self) -> BTreeMap<usize, StatShares> {
+        let has_run = |cpu: &&usize| then.0.cpus.get(cpu).is_some_and(|ticks| *ticks != self.0.cpus[*cpu]);
+        let cpus = self.0.cpus.keys().filter(has_run);
+        cpus.map(|cpu| (*cpu, self.0.since(&then.0, *cpu, Some(0.0)))).collect()
+    }
+}
+
 /// Ticks of all CPUs since boot: all, and those of programs and of the hypervisor. None if they cannot be read.
 pub(crate) fn cpu_ticks() -> Option<(u64, u64)> {
     Some(ProcStat::read().ok()?.sums())

@@ -54,6 +54,10 @@ impl Client {
         Self { instance: instance.clone(), path: instance.socket_path(&runtime_dir()) }
     }
 
+    pub(crate) const fn instance(&self) -> &Instance {
+        &self.instance
+    }
+
     /// The process ID of the daemon; none if no daemon listens on the socket.
     pub(crate) async fn pid(&self) -> anyhow::Result<Option<u32>> {
         let stream = match self.connect().await {
@@ -219,6 +223,7 @@ fn not_running(instance: &Instance) -> Failure {
     Failure::new(FailureCode::NotRunning, text)
 }
 
-fn is_not_running(error: &anyhow::Error) -> bool {
+/// Whether a request failed because no daemon runs.
+pub(super) fn is_not_running(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Failure>().is_some_and(|failure| failure.code == FailureCode::NotRunning)
 }

@@ -19,7 +19,7 @@ use clap_complete::engine::ArgValueCandidates;
 use shunt_api::{Failure, FailureCode};
 use shunt_gen::{Rate, Shape, Sizes};
 use shunt_inspect::{
-    doctor::{Finding, Load, LoadStep, System, diagnose, measure_copies},
+    doctor::{Finding, Load, LoadStep, Pressure, System, diagnose, limit, measure_copies},
     link::{Interval, Link},
     reg::{RegisterSource, builtin, device_tree::DeviceTree, soc_of_machine},
 };
@@ -41,7 +41,7 @@ use std::{
     thread::sleep,
     time::{Duration, Instant},
 };
-use view::{Diagnosis, Found};
+use view::{Diagnosis, Examination, Found};
 
 /// How long traffic is watched without --load.
 const GLANCE: Duration = Duration::from_secs(1);
@@ -54,7 +54,10 @@ const FULL_FRAME: u32 = 1518;
 const ENDS: [(Ipv4Addr, u16); 2] =
     [(Ipv4Addr::new(198, 18, 0, 1), 1024), (Ipv4Addr::new(198, 19, 0, 1), 5001)];
 
-/// Find what slows a port: settings, errors, interrupts, idle states, known errata.
+/// Find what slows a port (settings, errors, interrupts, idle states, errata), and whether the router is the limit.
+///
+/// The first line says whether the router is the limit of the traffic that passes now: a core that drops packets, a
+/// receive ring, a full line or queue, or nothing at this moment.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// The port [default: all ports that are up].
@@ -180,7 +183,8 @@ impl DoctorPlan {
     }
 }
 
-fn answer(systems: Vec<System>, board: Option<&Case>) -> Vec<Diagnosis> {
+fn answer(systems: Vec<System>, board: Option<&Case>) -> Examination {
+    let limit = limit(&systems);
     let diagnosis = |system: System| {
         let board = board.cloned().or_else(|| gain::case_of(&system));
         let found = |finding: Finding| {
@@ -194,12 +198,13 @@ fn answer(systems: Vec<System>, board: Option<&Case>) -> Vec<Diagnosis> {
             lacking: system.link.lacking,
         }
     };
-    systems.into_iter().map(diagnosis).collect()
+    Examination { limit, ports: systems.into_iter().map(diagnosis).collect() }
 }
 
 /// Adds what happens to each port while there is traffic.
 fn look(mut systems: Vec<System>, traffic: &Traffic, stop: &Arc<AtomicBool>) -> anyhow::Result<Vec<System>> {
     let mut intervals: Vec<Interval> = systems.iter().map(|system| Interval::begin(&system.link)).collect();
+    let pressure = Pressure::begin(systems.iter().map(|system| system.link.nic.name.as_str()));
     let (mut steps, mut doubts) = (Vec::new(), Vec::new());
     match traffic {
         Traffic::Watch(time) => {
@@ -221,9 +226,12 @@ fn look(mut systems: Vec<System>, traffic: &Traffic, stop: &Arc<AtomicBool>) -> 
             }
         }
     }
+    let cpus = pressure.cpus();
     for (system, interval) in systems.iter_mut().zip(&mut intervals) {
         let (seconds, rates) = interval.end();
-        system.load = Some(Load { seconds, rates, steps: steps.clone(), doubts: doubts.clone() });
+        let queues = pressure.queues(&system.link.nic.name);
+        let (steps, doubts) = (steps.clone(), doubts.clone());
+        system.load = Some(Load { seconds, rates, steps, doubts, cpus: cpus.clone(), queues });
         system.link.counters = Link::counters(&system.link.nic.name);
     }
     Ok(systems)

@@ -6,7 +6,7 @@ pub(crate) mod view;
 use super::{
     arguments::{SelectionArgs, WHICH, duration, name_of},
     hosts::{names_of_this_machine, totals},
-    listed::{UNCOUNTED, listed},
+    listed::{UNCOUNTED, explain, listed},
 };
 use crate::{
     client::{candidates, control::Client},
@@ -20,6 +20,8 @@ use shunt_api::{Connection, Engine, FlowState, SlowTable};
 use std::time::Duration;
 
 /// Show the connections: those on the fast path, and those whose packets Linux forwards (slow).
+///
+/// A connection with one fast direction is listed once, with the state of each, and why the other one is slow.
 ///
 /// Slow connections are those that conntrack knows and that had packets while the rates were measured. Their rates
 /// need conntrack's counters (sysctl net.netfilter.nf_conntrack_acct); without them, all are shown, without rates.
@@ -115,6 +117,7 @@ impl Command for FlowsArgs {
             return show(&hosts);
         }
         plan.order().apply(&mut connections);
+        explain(&context.client, &mut connections).await?;
         show(&connections)
     }
 }

@@ -4,11 +4,15 @@ pub(crate) mod view;
 
 use super::arguments::duration;
 use crate::{
-    client::control::Client,
+    client::{
+        control::Client,
+        kept::{Answered, get_or_kept, kept_until},
+    },
     command::{Command, Context},
     output::{Screen, Show},
 };
 use clap::Args;
+use serde::Serialize;
 use shunt_api::HistoryTable;
 use std::time::Duration;
 use view::Shown;
@@ -17,7 +21,8 @@ use view::Shown;
 /// flows.
 ///
 /// The minutes of the time are merged into as many rows as the terminal has, or 20; with --json, each minute is a row.
-/// The daemon keeps the history across restarts. Times are UTC, by the router's clock.
+/// The daemon keeps the history across restarts; while it does not run, what it kept is shown. Times are UTC, by the
+/// router's clock.
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
     /// Only this time until now, such as 2h; at most a day.
@@ -53,11 +58,15 @@ impl Command for HistoryArgs {
     async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
         let lines = Screen::of_stdout().map(|screen| screen.rows.saturating_sub(OTHER_LINES).max(ROWS_MIN));
         let rows = (!context.json).then(|| u64::from(lines.unwrap_or(ROWS)));
-        let mut table = read(&context.client, plan.during, rows).await?;
+        let range = Range { for_s: plan.during.as_secs(), rows };
+        let Answered { answer: mut table, is_kept } =
+            get_or_kept::<HistoryTable>(&context.client, &range.path(), ("--kept-history", &range)).await?;
         if plan.events {
             table.rows.clear();
         }
-        show(&Shown { table, only_events: plan.events })
+        let until = table.now;
+        show(&Shown { table, only_events: plan.events })?;
+        if is_kept { Err(kept_until(&context.instance, until).into()) } else { Ok(()) }
     }
 }
 
@@ -67,8 +76,22 @@ pub(crate) async fn read(
     during: Duration,
     rows: Option<u64>,
 ) -> anyhow::Result<HistoryTable> {
-    let rows = rows.map_or_else(String::new, |rows| format!("&rows={rows}"));
-    client.get(&format!("/v1/history?for_s={}{rows}", during.as_secs())).await
+    client.get(&Range { for_s: during.as_secs(), rows }.path()).await
+}
+
+/// The part of the history that is asked for.
+#[derive(Debug, Serialize)]
+struct Range {
+    for_s: u64,
+    rows: Option<u64>,
+}
+
+impl Range {
+    fn path(&self) -> String {
+        let Self { for_s, rows } = self;
+        let rows = rows.map_or_else(String::new, |rows| format!("&rows={rows}"));
+        format!("/v1/history?for_s={for_s}{rows}")
+    }
 }
 
 fn range(text: &str) -> Result<Duration, String> {

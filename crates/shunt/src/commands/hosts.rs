@@ -5,11 +5,8 @@ pub(crate) mod totals;
 
 use super::listed::Listed;
 pub(super) use names::names_of_this_machine;
-use shunt_api::{DirectionName, FlowState, HostNames, SlowCount, Tuple};
-use std::{
-    collections::{BTreeMap, HashSet},
-    net::IpAddr,
-};
+use shunt_api::{DirectionName, HostNames, SlowCount};
+use std::{collections::BTreeMap, net::IpAddr};
 use totals::HostTotal;
 
 /// The total of each host, sorted by address. The hosts of a connection are its ends without NAT: the sources of both
@@ -19,14 +16,11 @@ pub(super) fn totals<'c>(
     names: &HostNames,
 ) -> Vec<HostTotal> {
     let mut hosts: BTreeMap<IpAddr, HostTotal> = BTreeMap::new();
-    // One that is fast in one direction and slow in the other is listed twice.
-    let mut seen: HashSet<(u8, Tuple)> = HashSet::new();
     for connection in connections {
-        let is_new = seen.insert((connection.protocol(), connection.orig()));
         let (opener, answerer) = (connection.orig().src, connection.reply().src);
-        add(&mut hosts, names, opener, connection, DirectionName::Orig, is_new);
+        add(&mut hosts, names, opener, connection, DirectionName::Orig);
         if answerer != opener {
-            add(&mut hosts, names, answerer, connection, DirectionName::Reply, is_new);
+            add(&mut hosts, names, answerer, connection, DirectionName::Reply);
         }
     }
     hosts.into_values().collect()
@@ -39,19 +33,16 @@ fn add(
     addr: IpAddr,
     connection: &Listed,
     sends: DirectionName,
-    is_new: bool,
 ) {
     let name = || names.name(addr).map(str::to_owned);
     let total = hosts.entry(addr).or_insert_with(|| HostTotal::new(addr, name()));
-    let SlowCount { packets, rate_pps, rate_bps, .. } = connection.counts();
-    total.connections += u64::from(is_new);
+    let SlowCount { packets, rate_pps, .. } = connection.counts();
+    total.connections += 1;
     total.packets += packets;
     total.rate_pps += rate_pps;
     total.age_s = total.age_s.max(connection.age_s());
     total.idle_s = [total.idle_s, connection.idle_s()].into_iter().flatten().min();
-    if connection.state() == FlowState::Slow {
-        total.slow_bps += rate_bps;
-    }
+    total.slow_bps += connection.slow_count().rate_bps;
     for (direction, count) in connection.directions() {
         let (bytes, rate) = if direction == sends {
             (&mut total.sent_bytes, &mut total.sent_bps)
@@ -66,7 +57,11 @@ fn add(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::flows::sample::{slow, tcp, udp6};
+    use crate::commands::{
+        flows::sample::{slow, tcp, udp6},
+        listed::listed,
+    };
+    use shunt_api::SlowTable;
 
     #[test]
     fn a_connection_counts_for_both_ends_and_not_for_the_address_of_the_nat() {
@@ -102,8 +97,10 @@ mod tests {
     fn a_connection_with_one_slow_direction_is_one_connection() {
         let mut half = slow();
         (half.orig, half.reply) = (tcp().orig, tcp().reply);
-        let hosts = totals(&[Listed::Fast(tcp()), Listed::Slow(half)], &HostNames::default());
-        assert!(hosts.iter().all(|host| host.connections == 1), "{hosts:?}");
+        let rate = half.count.unwrap().rate_bps;
+        let slow = SlowTable { counted: true, connections: vec![half], more: 0 };
+        let hosts = totals(&listed(vec![tcp()], slow), &HostNames::default());
+        assert!(hosts.iter().all(|host| host.connections == 1 && host.slow_bps == rate), "{hosts:?}");
     }
 
     #[test]

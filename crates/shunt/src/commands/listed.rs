@@ -1,81 +1,233 @@
-//! A connection of a list: fast, or slow.
+//! A connection of a list: fast, slow, or both.
 
+use crate::client::control::Client;
 use serde::Serialize;
 use shunt_api::{
-    Connection, DirectionName, Engine, FlowState, Proto, Selection, SlowConnection, SlowCount, SlowTable,
-    Tuple,
+    Because, Connection, DirectionName, Engine, Explanation, FlowState, Proto, Selection, SlowConnection,
+    SlowCount, SlowDirection, SlowTable, Tuple,
+};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
 };
 
-/// A connection with a flow in the table, or one that Linux forwards.
+/// A connection with a flow in the table, one that Linux forwards, or one with a flow of which Linux forwards a
+/// direction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(serde::Deserialize))]
 #[serde(untagged)]
 pub(crate) enum Listed {
+    Mixed(Box<MixedConnection>),
     Fast(Connection),
     Slow(SlowConnection),
+}
+
+/// A connection with flows of which Linux forwards at least one direction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
+pub(crate) struct MixedConnection {
+    /// What the flow table has of it. Its counts are those of the fast path.
+    #[serde(flatten)]
+    pub(crate) fast: Connection,
+    /// What conntrack has of it.
+    pub(crate) slow: SlowPart,
+}
+
+/// What Linux forwards of a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
+pub(crate) struct SlowPart {
+    /// The state that conntrack reports; none for protocols without states.
+    pub(crate) conntrack_state: Option<String>,
+    /// The sums of the counts of `directions`; none if conntrack does not count.
+    pub(crate) count: Option<SlowCount>,
+    /// One or two.
+    pub(crate) directions: Vec<SlowHalf>,
+}
+
+/// A direction that Linux forwards, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(serde::Deserialize))]
+pub(crate) struct SlowHalf {
+    pub(crate) dir: DirectionName,
+    /// None if conntrack does not count.
+    pub(crate) count: Option<SlowCount>,
+    /// None if nobody has asked, or by now it is fast.
+    pub(crate) because: Option<Because>,
 }
 
 /// Why slow connections have no rates.
 pub(crate) const UNCOUNTED: &str = "conntrack counts no packets, so slow connections have no rates; to count those that \
     are opened from now on: sysctl -w net.netfilter.nf_conntrack_acct=1\n";
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+/// The most connections for which [`explain`] asks, and how long it asks.
+const EXPLAINED_MAX: usize = 8;
+const EXPLAIN_TIME: Duration = Duration::from_secs(1);
 
-/// Adds the slow connections to the others. Of a connection that is in both, one direction is slow.
+/// Adds the slow connections to the others. One that is in both is listed once.
 pub(crate) fn listed(fast: Vec<Connection>, slow: SlowTable) -> Vec<Listed> {
-    fast.into_iter().map(Listed::Fast).chain(slow.connections.into_iter().map(Listed::Slow)).collect()
+    let key = |one: &SlowConnection| (one.protocol, one.orig, one.reply);
+    let mut left: HashMap<_, _> =
+        slow.connections.iter().enumerate().map(|(at, one)| (key(one), at)).collect();
+    let mut slow: Vec<Option<SlowConnection>> = slow.connections.into_iter().map(Some).collect();
+    let mut all = Vec::with_capacity(fast.len() + slow.len());
+    for connection in fast {
+        let (protocol, orig, reply) = (connection.proto.number(), connection.orig, connection.reply);
+        // Of a flow without conntrack's entry, nobody knows which direction is the original one.
+        let found = left.remove(&(protocol, orig, reply)).map(|at| (at, false));
+        let found = found.or_else(|| left.remove(&(protocol, reply, orig)).map(|at| (at, true)));
+        let half = found.and_then(|(at, is_swapped)| Some((slow.get_mut(at)?.take()?, is_swapped)));
+        all.push(match half {
+            Some((half, is_swapped)) => {
+                Listed::Mixed(Box::new(MixedConnection::new(connection, half, is_swapped)))
+            }
+            None => Listed::Fast(connection),
+        });
+    }
+    all.extend(slow.into_iter().flatten().map(Listed::Slow));
+    all
+}
+
+/// Asks the daemon why the slow directions of the first few mixed connections are slow.
+pub(crate) async fn explain(client: &Client, connections: &mut [Listed]) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let mixed = connections.iter_mut().filter(|one| matches!(one, Listed::Mixed(_)));
+    for one in mixed.take(EXPLAINED_MAX) {
+        // Each answer takes a look at all of conntrack's table.
+        if start.elapsed() > EXPLAIN_TIME {
+            break;
+        }
+        let path = format!("/v1/why?{}", one.selection().query());
+        let explanation: Explanation = client.get(&path).await?;
+        let Listed::Mixed(one) = one else { continue };
+        let all = explanation.connections.into_iter().flat_map(|found| found.directions);
+        let tuples = [one.fast.orig, one.fast.reply];
+        for why in all.filter(|why| !why.fast) {
+            let half = one.slow.directions.iter_mut().find(|half| tuples[half.dir as usize] == why.tuple);
+            if let Some(half) = half {
+                half.because = why.because;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl MixedConnection {
+    /// `is_swapped` says that the original direction of one is the reply of the other.
+    fn new(fast: Connection, slow: SlowConnection, is_swapped: bool) -> Self {
+        let half = |SlowDirection { dir, count }: SlowDirection| {
+            let dir = if is_swapped { opposite(dir) } else { dir };
+            SlowHalf { dir, count, because: None }
+        };
+        let SlowConnection { conntrack_state, count, directions, .. } = slow;
+        let directions = directions.into_iter().map(half).collect();
+        Self { fast, slow: SlowPart { conntrack_state, count, directions } }
+    }
+
+    /// The state of each direction.
+    pub(crate) fn states(&self) -> &'static str {
+        let is_slow = |dir| self.slow.directions.iter().any(|half| half.dir == dir);
+        match (is_slow(DirectionName::Orig), is_slow(DirectionName::Reply)) {
+            (false, _) => "fast, replies slow",
+            (true, false) => "slow, replies fast",
+            (true, true) => "slow",
+        }
+    }
+
+    /// The state of each direction, and why one is slow: `fast, replies slow: no-conntrack`.
+    pub(crate) fn states_and_reason(&self) -> String {
+        let reason = self.slow.directions.iter().find_map(|half| half.because.as_ref());
+        let reason = reason.map_or_else(String::new, |because| format!(": {}", because.reason));
+        format!("{}{reason}", self.states())
+    }
+
+    /// What both paths have counted.
+    fn count(&self) -> SlowCount {
+        let Connection { packets, bytes, rate_bps, rate_pps, .. } = self.fast;
+        SlowCount { packets, bytes, rate_bps, rate_pps }.plus(self.slow.count.unwrap_or_default())
+    }
+}
+
+const fn opposite(dir: DirectionName) -> DirectionName {
+    match dir {
+        DirectionName::Orig => DirectionName::Reply,
+        DirectionName::Reply => DirectionName::Orig,
+    }
 }
 
 impl Listed {
-    pub(crate) const fn protocol(&self) -> u8 {
+    /// What the flow table has of it.
+    pub(crate) fn fast(&self) -> Option<&Connection> {
         match self {
-            Self::Fast(Connection { proto: Proto::Tcp, .. }) => TCP,
-            Self::Fast(Connection { proto: Proto::Udp, .. }) => UDP,
-            Self::Slow(slow) => slow.protocol,
+            Self::Mixed(mixed) => Some(&mixed.fast),
+            Self::Fast(fast) => Some(fast),
+            Self::Slow(_) => None,
         }
     }
 
-    pub(crate) const fn proto(&self) -> Option<Proto> {
-        match self.protocol() {
-            TCP => Some(Proto::Tcp),
-            UDP => Some(Proto::Udp),
-            _ => None,
+    pub(crate) fn protocol(&self) -> u8 {
+        match (self.fast(), self) {
+            (Some(fast), _) => fast.proto.number(),
+            (None, Self::Slow(slow)) => slow.protocol,
+            (None, _) => unreachable!("all others have flows"),
         }
     }
 
-    pub(crate) const fn orig(&self) -> Tuple {
+    pub(crate) fn proto(&self) -> Option<Proto> {
+        [Proto::Tcp, Proto::Udp].into_iter().find(|proto| proto.number() == self.protocol())
+    }
+
+    pub(crate) fn orig(&self) -> Tuple {
         match self {
+            Self::Mixed(mixed) => mixed.fast.orig,
             Self::Fast(fast) => fast.orig,
             Self::Slow(slow) => slow.orig,
         }
     }
 
-    pub(crate) const fn reply(&self) -> Tuple {
+    pub(crate) fn reply(&self) -> Tuple {
         match self {
+            Self::Mixed(mixed) => mixed.fast.reply,
             Self::Fast(fast) => fast.reply,
             Self::Slow(slow) => slow.reply,
         }
     }
 
-    pub(crate) const fn state(&self) -> FlowState {
+    /// Whether a direction is in this state.
+    pub(crate) fn has_state(&self, state: FlowState) -> bool {
         match self {
-            Self::Fast(fast) => fast.state,
-            Self::Slow(slow) => slow.state,
+            Self::Mixed(mixed) => state == FlowState::Slow || mixed.fast.state == state,
+            Self::Fast(fast) => fast.state == state,
+            Self::Slow(slow) => slow.state == state,
         }
     }
 
-    /// None if Linux forwards.
-    pub(crate) const fn engine(&self) -> Option<Engine> {
+    /// The state in words: one for each direction if they differ.
+    pub(crate) fn states(&self) -> String {
         match self {
-            Self::Fast(fast) => Some(fast.engine),
-            Self::Slow(_) => None,
+            Self::Mixed(mixed) => mixed.states().to_owned(),
+            Self::Fast(fast) => fast.state.to_string(),
+            Self::Slow(slow) => slow.state.to_string(),
         }
+    }
+
+    /// Whether every direction with packets is fast.
+    pub(crate) fn is_fast(&self) -> bool {
+        match self {
+            Self::Fast(fast) => matches!(fast.state, FlowState::Active | FlowState::Static),
+            Self::Mixed(_) | Self::Slow(_) => false,
+        }
+    }
+
+    /// None if Linux forwards both directions.
+    pub(crate) fn engine(&self) -> Option<Engine> {
+        self.fast().map(|fast| fast.engine)
     }
 
     /// What was counted, by both directions together or by those that are slow; none if nobody counts.
-    pub(crate) const fn count(&self) -> Option<SlowCount> {
+    pub(crate) fn count(&self) -> Option<SlowCount> {
         match self {
+            Self::Mixed(mixed) => Some(mixed.count()),
             Self::Fast(Connection { packets, bytes, rate_bps, rate_pps, .. }) => {
                 Some(SlowCount { packets: *packets, bytes: *bytes, rate_bps: *rate_bps, rate_pps: *rate_pps })
             }
@@ -88,37 +240,45 @@ impl Listed {
         self.count().unwrap_or_default()
     }
 
-    pub(crate) const fn age_s(&self) -> Option<u64> {
+    /// What Linux forwards of it.
+    pub(crate) fn slow_count(&self) -> SlowCount {
+        let count = match self {
+            Self::Mixed(mixed) => mixed.slow.count,
+            Self::Fast(_) => None,
+            Self::Slow(slow) => slow.count,
+        };
+        count.unwrap_or_default()
+    }
+
+    pub(crate) fn age_s(&self) -> Option<u64> {
         match self {
-            Self::Fast(fast) => Some(fast.age_s),
             Self::Slow(slow) => slow.age_s,
+            Self::Mixed(_) | Self::Fast(_) => self.fast().map(|fast| fast.age_s),
         }
     }
 
     /// Seconds since the last packet; none if that is not known.
     pub(crate) fn idle_s(&self) -> Option<u64> {
-        match self {
-            Self::Fast(fast) => Some(fast.idle_s),
-            Self::Slow(slow) => slow.count.filter(|count| count.rate_pps > 0).map(|_| 0),
+        if self.slow_count().rate_pps > 0 {
+            return Some(0);
         }
+        self.fast().map(|fast| fast.idle_s)
     }
 
-    /// The count of each direction.
+    /// The counts of each direction. One that was fast and is slow now has two.
     pub(crate) fn directions(&self) -> Vec<(DirectionName, SlowCount)> {
-        match self {
-            Self::Fast(fast) => fast
-                .directions
-                .iter()
-                .map(|flow| {
-                    let (packets, bytes, rate_bps, rate_pps) =
-                        (flow.packets, flow.bytes, flow.rate_bps, flow.rate_pps);
-                    (flow.dir, SlowCount { packets, bytes, rate_bps, rate_pps })
-                })
-                .collect(),
-            Self::Slow(slow) => {
-                slow.directions.iter().map(|one| (one.dir, one.count.unwrap_or_default())).collect()
-            }
-        }
+        let flows = self.fast().map(|fast| &fast.directions[..]).unwrap_or_default();
+        let fast = flows.iter().map(|flow| {
+            let (packets, bytes, rate_bps, rate_pps) =
+                (flow.packets, flow.bytes, flow.rate_bps, flow.rate_pps);
+            (flow.dir, SlowCount { packets, bytes, rate_bps, rate_pps })
+        });
+        let slow: Vec<(DirectionName, Option<SlowCount>)> = match self {
+            Self::Mixed(mixed) => mixed.slow.directions.iter().map(|one| (one.dir, one.count)).collect(),
+            Self::Fast(_) => Vec::new(),
+            Self::Slow(slow) => slow.directions.iter().map(|one| (one.dir, one.count)).collect(),
+        };
+        fast.chain(slow.into_iter().map(|(dir, count)| (dir, count.unwrap_or_default()))).collect()
     }
 
     /// The connection, for `shunt why`.
@@ -131,5 +291,43 @@ impl Listed {
             dport: Some(dport),
             proto: self.proto(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::flows::sample::{slow, tcp, udp6};
+
+    /// The slow part of the TCP connection: replies.
+    fn replies() -> SlowConnection {
+        let mut replies = slow();
+        (replies.orig, replies.reply) = (tcp().orig, tcp().reply);
+        replies.directions.retain(|one| one.dir == DirectionName::Reply);
+        replies.count = replies.directions[0].count;
+        replies
+    }
+
+    fn table(connections: Vec<SlowConnection>) -> SlowTable {
+        SlowTable { counted: true, connections, more: 0 }
+    }
+
+    #[test]
+    fn a_connection_that_is_fast_in_one_direction_is_listed_once_with_both_states() {
+        let all = listed(vec![tcp(), udp6()], table(vec![slow(), replies()]));
+        let states: Vec<String> = all.iter().map(Listed::states).collect();
+        assert_eq!(states, ["fast, replies slow", "pending", "slow"]);
+        let (mixed, count) = (&all[0], replies().count.unwrap());
+        assert_eq!(mixed.counts().rate_bps, tcp().rate_bps + count.rate_bps);
+        assert_eq!((mixed.slow_count(), mixed.engine()), (count, Some(tcp().engine)));
+        assert!(mixed.has_state(FlowState::Slow) && mixed.has_state(FlowState::Active) && !mixed.is_fast());
+    }
+
+    #[test]
+    fn the_directions_are_named_as_those_of_the_flows() {
+        let mut swapped = replies();
+        (swapped.orig, swapped.reply) = (swapped.reply, swapped.orig);
+        let all = listed(vec![tcp()], table(vec![swapped]));
+        assert_eq!((all.len(), all[0].states().as_str()), (1, "slow, replies fast"));
     }
 }

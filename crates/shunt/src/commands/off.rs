@@ -12,15 +12,15 @@ use crate::{
 };
 use clap::Args;
 use hyper::Method;
-use shunt_api::{Count, Failure, FailureCode, OffRemoval, OffRequest, OffRule, Selection};
+use shunt_api::{Count, Failure, FailureCode, OffBy, OffRemoval, OffRequest, OffRule, Selection};
 use std::time::Duration;
 use view::OffRules;
 
 const PATH: &str = "/v1/off";
 
-/// Turns the fast path off for these connections, until [`turn_on`] or until this time is over.
+/// Turns the fast path off for connections that `shunt verify` compares, until [`turn_on`] or until this time is over.
 pub(super) async fn turn_off(client: &Client, which: Selection, time: Duration) -> anyhow::Result<()> {
-    let rule = OffRequest { which, for_s: Some(time.as_secs() + 1) };
+    let rule = OffRequest { which, for_s: Some(time.as_secs() + 1), by: OffBy::Verify };
     client.send(Method::POST, PATH, &rule).await.map(|_: Count| ())
 }
 
@@ -101,7 +101,7 @@ impl OffArgs {
             Some(_) if which == Selection::default() => {
                 Err(usage("--for: name a host, a port or a connection, such as 192.168.1.2"))
             }
-            during => Ok(OffPlan::Add(OffRequest { which, for_s: during.map(seconds) })),
+            during => Ok(OffPlan::Add(OffRequest { which, for_s: during.map(seconds), by: OffBy::Owner })),
         }
     }
 }

@@ -25,8 +25,8 @@ fn answers_match_their_golden_files() {
         ("generate/golden/gen.json", &generate::sample::traffic(), JSON),
         ("generate/golden/streams.txt", &generate::streams::sample::streams(), TEXT),
         ("generate/golden/streams.json", &generate::streams::sample::streams(), JSON),
-        ("doctor/golden/doctor.txt", &doctor::sample::diagnoses(), VERBOSE),
-        ("doctor/golden/doctor.json", &doctor::sample::diagnoses(), JSON),
+        ("doctor/golden/doctor.txt", &doctor::sample::examination(), VERBOSE),
+        ("doctor/golden/doctor.json", &doctor::sample::examination(), JSON),
     ];
     for (name, answer, format) in answers {
         assert_golden(name, *answer, *format);

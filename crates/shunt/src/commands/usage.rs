@@ -4,24 +4,22 @@ pub(crate) mod view;
 
 use super::arguments::duration;
 use crate::{
+    client::kept::{Answered, get_or_kept, kept_until},
     command::{Command, Context},
     failure::usage,
     output::{Show, write_stderr},
 };
 use clap::{Args, ValueEnum};
 use shunt_api::{StepSize, Usage, UsageQuery};
-use std::{
-    cmp::Reverse,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{cmp::Reverse, time::Duration};
 use view::{By, UsageTable};
 
 /// Show who uses the line: what each host of the local side has sent (upload) and received (download).
 ///
 /// The daemon counts every packet of tracked connections, fast and slow, and keeps the last 60 minutes, 7 days by hour,
-/// and 31 days, also across restarts. Slow packets need conntrack's counters: sysctl -w
-/// net.netfilter.nf_conntrack_acct=1. Names come from DHCP leases of this machine (dnsmasq, odhcpd, ISC dhcpd, Kea)
-/// and /etc/hosts.
+/// and 31 days, also across restarts. While it does not run, what it kept is shown; times that nobody counted are ?.
+/// Slow packets need conntrack's counters: sysctl -w net.netfilter.nf_conntrack_acct=1. Names come from DHCP leases of
+/// this machine (dnsmasq, odhcpd, ISC dhcpd, Kea) and /etc/hosts.
 #[derive(Debug, Args)]
 pub(crate) struct UsageArgs {
     /// One line for each host, or for each minute, hour or day (of UTC).
@@ -85,16 +83,19 @@ impl Command for UsageArgs {
     }
 
     async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let path = format!("/v1/usage?{}", plan.query(now.as_secs()).query());
-        let mut usage: Usage = context.client.get(&path).await?;
-        if !usage.accounting {
+        let query = plan.query();
+        let path = format!("/v1/usage?{}", query.query());
+        let Answered { answer: mut usage, is_kept } =
+            get_or_kept::<Usage>(&context.client, &path, ("--kept-usage", &query)).await?;
+        if !usage.accounting && !is_kept {
             write_stderr(
                 "conntrack counts no packets: only the fast path is counted; turn its counters on: sysctl -w net.netfilter.nf_conntrack_acct=1\n",
             );
         }
         plan.arrange(&mut usage);
-        show(&UsageTable { usage, by: plan.by, one_host: plan.host.is_some(), csv: plan.csv })
+        let until = usage.now;
+        show(&UsageTable { usage, by: plan.by, one_host: plan.host.is_some(), csv: plan.csv, is_kept })?;
+        if is_kept { Err(kept_until(&context.instance, until).into()) } else { Ok(()) }
     }
 }
 
@@ -108,7 +109,7 @@ impl UsageArgs {
         }
     }
 
-    fn query(&self, now: u64) -> UsageQuery {
+    fn query(&self) -> UsageQuery {
         let step = match self.by {
             By::Host => None,
             By::Minute => Some(StepSize::Minute),
@@ -117,8 +118,8 @@ impl UsageArgs {
         };
         // The present step is one of those that are kept.
         let all = step.map(|_| Duration::from_secs(self.most_s()));
-        let from = self.during.or(all).map(|during| now.saturating_sub(during.as_secs()) + 1);
-        UsageQuery { from, step, host: self.host.clone(), ..UsageQuery::default() }
+        let last_s = self.during.or(all).map(|during| during.as_secs());
+        UsageQuery { last_s, step, host: self.host.clone(), ..UsageQuery::default() }
     }
 
     fn arrange(&self, usage: &mut Usage) {
@@ -138,17 +139,17 @@ mod tests {
     use super::{super::arguments::parse_args, *};
 
     fn query(words: &str) -> String {
-        parse_args::<UsageArgs>(words).unwrap().query(10_000_000).query()
+        parse_args::<UsageArgs>(words).unwrap().query().query()
     }
 
     #[test]
     fn a_period_ends_now_and_its_steps_are_those_of_the_lines() {
         assert_eq!(query(""), "");
-        assert_eq!(query("--for 1h"), "from=9996401");
-        assert_eq!(query("--by day"), "step=day&from=7321601");
+        assert_eq!(query("--for 1h"), "last_s=3600");
+        assert_eq!(query("--by day"), "step=day&last_s=2678400");
         assert_eq!(
             query("--by hour --for 1d --host 02:00:00:00:00:01"),
-            "step=hour&from=9913601&host=02%3A00%3A00%3A00%3A00%3A01"
+            "step=hour&last_s=86400&host=02%3A00%3A00%3A00%3A00%3A01"
         );
     }
 

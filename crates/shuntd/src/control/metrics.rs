@@ -1,6 +1,6 @@
 //! Metrics in Prometheus' text format.
 
-use crate::usage::HostTotals;
+use crate::usage::{HostTotals, PathCount};
 use nix::time::{ClockId, clock_gettime};
 use prometheus::{
     Counter, Encoder, Gauge, GaugeVec, IntCounterVec, Opts, Registry, TextEncoder, core::Collector,
@@ -229,11 +229,17 @@ impl Page {
 
     fn hosts(&self, hosts: &HostTotals) -> prometheus::Result<()> {
         let row = |host: &str, direction: &str, count: u64| ([host.to_owned(), direction.to_owned()], count);
-        let rows = hosts.list().into_iter().flat_map(|(host, count)| {
-            [row(&host, "sent", count.sent.bytes), row(&host, "received", count.received.bytes)]
+        let listed = hosts.list();
+        let rows = listed.iter().flat_map(|(host, count)| {
+            [row(host, "sent", count.sent.bytes), row(host, "received", count.received.bytes)]
         });
         let help = "Bytes that a host of the ledger sent or received since it was listed, from the L3 header on; kept across restarts.";
-        self.counters(("shunt_host_bytes_total", help), ["host", "direction"], rows)
+        self.counters(("shunt_host_bytes_total", help), ["host", "direction"], rows)?;
+        let rows = listed.iter().flat_map(|(host, PathCount { fast, .. })| {
+            [row(host, "sent", fast.sent.bytes), row(host, "received", fast.received.bytes)]
+        });
+        let help = "The part of shunt_host_bytes_total that took the fast path.";
+        self.counters(("shunt_host_fast_bytes_total", help), ["host", "direction"], rows)
     }
 
     fn process(&self, started_at: Duration) -> prometheus::Result<()> {

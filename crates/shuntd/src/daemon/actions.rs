@@ -42,7 +42,8 @@ impl Daemon {
         match action {
             Action::MoveEpoch(cause) => {
                 self.plane.control().move_epoch();
-                self.count_move(cause);
+                let device = self.core.take_device(cause);
+                self.count_move(cause, device);
             }
             Action::MoveEpochFor(cause, scope) => self.move_epoch_for(cause, scope),
             Action::Beat => self.beat(),
@@ -95,7 +96,10 @@ impl Daemon {
         match dependency.map(|dependency| self.plane.note_change(dependency)) {
             // The filter of the socket may have moved it, before the daemon heard of the change.
             Some(Ok(false)) if self.plane.control().epoch() == self.counted_epoch => {}
-            Some(Ok(_)) => self.count_move(cause),
+            Some(Ok(_)) => {
+                let device = self.core.take_device(cause);
+                self.count_move(cause, device);
+            }
             Some(Err(error)) => {
                 tracing::debug!("cannot tell which flows a change concerns: {error}");
                 self.perform(Action::MoveEpoch(cause));
@@ -104,12 +108,13 @@ impl Daemon {
         }
     }
 
-    pub(super) fn count_move(&mut self, cause: Cause) {
+    /// Counts a move of the epoch, for the change of a device if it is about one.
+    pub(super) fn count_move(&mut self, cause: Cause, device: Option<String>) {
         let epoch = self.plane.control().epoch();
         self.counted_epoch = epoch;
         *self.epoch_moves.entry(cause).or_default() += 1;
         self.last_move = Some((Instant::now(), cause));
-        self.recorder.note_move(cause);
+        self.note_move(cause, device);
         self.trace_stream.send_epoch(epoch, &cause.to_string());
         tracing::debug!("epoch {epoch}: {cause}");
     }

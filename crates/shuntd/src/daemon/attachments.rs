@@ -93,7 +93,8 @@ impl Daemon {
         let epoch = self.plane.control().epoch();
         let programs = self.plane.add_port(ifindex, flags_until_xdp(setting), !pretends_missing("tcx"));
         if self.plane.control().epoch() != epoch {
-            self.count_move(Cause::Engine);
+            let device = self.name(ifindex);
+            self.count_move(Cause::Engine, Some(device));
         }
         let programs = match programs {
             Ok(programs) => programs,

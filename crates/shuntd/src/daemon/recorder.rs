@@ -14,7 +14,6 @@ use events::Seen;
 use savings::Meter;
 use shunt_api::{Happening, OwnCosts, RestartKind, Savings};
 use shunt_bpf::abi::Counters;
-use shunt_core::Cause;
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -80,11 +79,6 @@ impl Recorder {
 
     pub(super) fn history(&self) -> &History {
         &self.history
-    }
-
-    /// Notes a move of the epoch.
-    pub(super) fn note_move(&mut self, cause: Cause) {
-        self.history.note(Happening::Invalidated { cause: cause.to_string() });
     }
 
     /// What Shunt itself costs.

@@ -4,7 +4,7 @@ use super::Daemon;
 use crate::{
     kept_file::KeptFile,
     off_rules::unix_time,
-    usage::{Facts, HostTotals, KeptLedger, UsageThread},
+    usage::{Facts, HostTotals, KeptLedger, PortsReceived, UsageThread},
 };
 use shunt_api::{Counted, Failure, FailureCode, Usage, UsageQuery, WatchEvent};
 use tokio::sync::broadcast;
@@ -127,11 +127,15 @@ impl Daemon {
     /// What a reading needs to know.
     fn usage_facts(&mut self) -> Facts {
         self.record_all_counters();
-        let mut received = Counted::default();
+        let mut received = PortsReceived::default();
         for counted in self.port_counters.by_name().values() {
-            let packets = [counted.xdp_pkts, counted.tc_pkts, counted.external_pkts, counted.slow_pkts];
-            let bytes = [counted.xdp_bytes, counted.tc_bytes, counted.external_bytes, counted.slow_bytes];
-            received = received.plus(Counted { packets: packets.iter().sum(), bytes: bytes.iter().sum() });
+            let fast = Counted {
+                packets: counted.xdp_pkts + counted.tc_pkts + counted.external_pkts,
+                bytes: counted.xdp_bytes + counted.tc_bytes + counted.external_bytes,
+            };
+            let slow = Counted { packets: counted.slow_pkts, bytes: counted.slow_bytes };
+            received.fast = received.fast.plus(fast);
+            received.all = received.all.plus(fast).plus(slow);
         }
         let now = unix_time();
         let clock = self.usage.as_ref().map_or(now, |usage| usage.due.clock(now));

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn invalidated(cause: &str) -> Happening {
-        Happening::Invalidated { cause: cause.to_owned() }
+        Happening::Invalidated { cause: cause.to_owned(), device: None }
     }
 
     #[test]

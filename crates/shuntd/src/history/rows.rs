@@ -1,12 +1,13 @@
 //! Answers: a range of the history, merged into rows.
 
 use super::minute::{DeviceCounts, Minute};
+use serde::Deserialize;
 use shunt_api::{HistoryEvent, HistoryRow, HistoryTable, PortRates};
 use shunt_bpf::abi::REASONS;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// The part of the history that a client asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct Range {
     /// The last seconds.
     pub for_s: u64,
@@ -28,6 +29,8 @@ pub(crate) struct Answer {
 #[derive(Debug, Default)]
 struct Sum<'m> {
     at: u64,
+    /// When the last of its minutes ends.
+    end: u64,
     seconds: f64,
     fast: u64,
     slow: u64,
@@ -51,7 +54,10 @@ impl Answer {
         let mut sums: Vec<Sum<'_>> = Vec::new();
         for (at, minute) in minutes {
             let starts = match (sums.last(), row_s) {
-                (Some(last), Some(row_s)) => (at - from) / row_s != (last.at - from) / row_s,
+                (Some(last), Some(row_s)) => {
+                    let is_next = (at - from) / row_s != (last.at - from) / row_s;
+                    is_next || *at > last.end + HistoryTable::GAP_S
+                }
                 _ => true,
             };
             if starts {
@@ -59,6 +65,7 @@ impl Answer {
             }
             if let Some(sum) = sums.last_mut() {
                 sum.add(minute);
+                sum.end = sum.end.max(at + minute.seconds.round() as u64);
             }
         }
         HistoryTable {

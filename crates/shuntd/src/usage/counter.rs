@@ -7,13 +7,13 @@
 use super::{
     ends::{Ends, Wire},
     followed::Followed,
-    ledger::{Ledger, LeftCounters, Record},
+    ledger::{Ledger, LeftCounters, PathCount, Record},
 };
 use crate::{
     flow_entry::{key_ingress, key_protocol, key_tuple, new_tuple, trace_tuple},
     reasons,
 };
-use shunt_api::{Counted, UsageCount, WatchEvent};
+use shunt_api::{Counted, FastCount, WatchEvent};
 use shunt_bpf::{Entry, FlowTable, Key, Ring, abi};
 use shunt_core::{End, LocalSide};
 use shunt_kernel::{ConntrackEnds, CountedEntry, Ended};
@@ -45,10 +45,17 @@ const FAR_AWAY: [IpAddr; 4] = [
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     pub(crate) side: LocalSide,
-    /// What all ports have received since the daemon started.
-    pub(crate) received: Counted,
+    pub(crate) received: PortsReceived,
     /// Seconds since 1970.
     pub(crate) clock: u64,
+}
+
+/// What all ports have received since the daemon started.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PortsReceived {
+    pub(crate) all: Counted,
+    /// The part of it that took the fast path.
+    pub(crate) fast: Counted,
 }
 
 /// Who sends to whom: the addresses without NAT.
@@ -71,7 +78,7 @@ pub(super) struct Counter {
     ended: Option<HashSet<u64>>,
     is_first: bool,
     tally: Tally,
-    ports_received: Counted,
+    ports_received: PortsReceived,
     recorded_at: Instant,
     ends: Ends,
     ledger: Arc<Mutex<Ledger>>,
@@ -83,7 +90,7 @@ impl Counter {
         finals: Ring<abi::Final>,
         conntrack: Option<ConntrackEnds>,
         ledger: Arc<Mutex<Ledger>>,
-        ports_received: Counted,
+        ports_received: PortsReceived,
     ) -> Self {
         let left = ledger.lock().unwrap_or_else(PoisonError::into_inner).left.take();
         let left = left.filter(|left| boot_id().is_some_and(|boot| boot == left.boot));
@@ -147,12 +154,13 @@ impl Counter {
         self.set_side(facts.side);
         self.read_connections();
         self.read_flows();
-        let received = minus(facts.received, self.ports_received);
-        self.ports_received = facts.received;
+        let before = std::mem::replace(&mut self.ports_received, facts.received);
+        let received = minus(facts.received.all, before.all);
         let mut record = self.tally.take();
         let elapsed_s = self.recorded_at.elapsed().as_secs();
         self.recorded_at += Duration::from_secs(elapsed_s);
         record.total.received = received;
+        record.total.fast = minus(facts.received.fast, before.fast);
         if std::mem::take(&mut self.is_first) {
             // What Linux forwarded since the daemon last ended has passed no port's counters.
             let explained = record.total.explained;
@@ -229,7 +237,7 @@ impl Counter {
             }
             let is_older = self.may_be_older || self.older.contains(&entry.id);
             if self.connections.has(key) || !is_older {
-                self.tally.add(pair, self.connections.update(key, count));
+                self.tally.add(pair, Path::Slow, self.connections.update(key, count));
             } else if self.connections.follow(key, count) {
                 self.older.remove(&entry.id);
             } else {
@@ -255,7 +263,7 @@ impl Counter {
                     ended.insert(key);
                 }
                 if is_known {
-                    self.tally.add(pair, since);
+                    self.tally.add(pair, Path::Slow, since);
                 }
             }
         }
@@ -266,7 +274,8 @@ impl Counter {
         let (flows, hasher, tally) = (&mut self.flows, &self.hasher, &mut self.tally);
         let done = self.table.for_each_counted(|key, entry| {
             let count = Counted { packets: entry.pkts(), bytes: entry.bytes() };
-            tally.add(flow_pair(&key, &entry), flows.update(flow_key(hasher, &key, &entry), count));
+            let since = flows.update(flow_key(hasher, &key, &entry), count);
+            tally.add(flow_pair(&key, &entry), Path::Fast, since);
         });
         // A flow that was freed before it was read has its final counts in the ring by now.
         self.read_finals();
@@ -301,15 +310,29 @@ impl Counter {
         }
         let from = trace_tuple(&abi::Tuple { src_be: last.from_src_be, ..last.tuple }).src;
         let key = self.hasher.hash_one((l4_proto, from, tuple, tags, in_slot, learned_ticks));
-        self.tally.add((from, tuple.dst), self.flows.end(key, count));
+        self.tally.add((from, tuple.dst), Path::Fast, self.flows.end(key, count));
     }
+}
+
+/// The path of a packet: its counter is that of a flow, or one of conntrack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Path {
+    Fast,
+    Slow,
+}
+
+/// What one host has sent to another.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sent {
+    all: Counted,
+    fast: Counted,
 }
 
 /// What has been counted since the last reading.
 #[derive(Default)]
 struct Tally {
     /// Not yet counted for hosts: the next reading knows who has an address that is new.
-    pairs: HashMap<Pair, Counted>,
+    pairs: HashMap<Pair, Sent>,
     side: LocalSide,
     record: Record,
 }
@@ -321,7 +344,7 @@ impl Tally {
     }
 
     /// Adds what a host has sent to another.
-    fn add(&mut self, pair: Pair, count: Counted) {
+    fn add(&mut self, pair: Pair, path: Path, count: Counted) {
         if count == Counted::default() {
             return;
         }
@@ -329,14 +352,17 @@ impl Tally {
             self.settle();
         }
         let sum = self.pairs.entry(pair).or_default();
-        *sum = sum.plus(count);
+        sum.all = sum.all.plus(count);
+        if path == Path::Fast {
+            sum.fast = sum.fast.plus(count);
+        }
     }
 
     /// Counts for the ends of each pair.
     fn settle(&mut self) {
         let total = &mut self.record.total;
         let mut ends = Vec::with_capacity(self.pairs.len() * 2);
-        for ((from, to), count) in self.pairs.drain() {
+        for ((from, to), Sent { all: count, fast }) in self.pairs.drain() {
             let (sender, receiver) = (self.side.end(from), self.side.end(to));
             // What the router sends has been received by no port.
             if sender != End::Router {
@@ -349,8 +375,13 @@ impl Tally {
             } else if receiver == End::Router {
                 continue;
             }
-            ends.push((sender, from, UsageCount { sent: count, ..UsageCount::default() }));
-            ends.push((receiver, to, UsageCount { received: count, ..UsageCount::default() }));
+            let none = Counted::default();
+            let sent =
+                PathCount { sent: count, received: none, fast: FastCount { sent: fast, received: none } };
+            let received =
+                PathCount { sent: none, received: count, fast: FastCount { sent: none, received: fast } };
+            ends.push((sender, from, sent));
+            ends.push((receiver, to, received));
         }
         ends.into_iter().for_each(|(end, addr, count)| self.record.add(end, addr, count));
     }

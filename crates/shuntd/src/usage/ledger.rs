@@ -2,7 +2,7 @@
 
 use super::{followed::KnownCounter, host_id::HostId, newcomers::Newcomers, series::Series};
 use serde::{Deserialize, Serialize};
-use shunt_api::{Counted, HostUsage, UsageCount, UsageTotal};
+use shunt_api::{Counted, FastCount, HostUsage, UsageCount, UsageTotal};
 use shunt_core::End;
 use std::{collections::HashMap, net::IpAddr};
 
@@ -17,10 +17,21 @@ const BEHIND_MAX_S: u64 = 3600;
 /// A host that is silent for this long gives way to any other, in seconds.
 const SILENT_S: u64 = 7 * 86_400;
 
-/// Bytes and packets, sent and received.
-type CountWords = [u64; 4];
-/// The ports' counters, what connections explain of them, and the seconds in which they were read.
-type TotalWords = [u64; 9];
+/// Packets and bytes, sent and received, and the part of them that was fast.
+pub(super) const COUNT_WORDS: usize = 8;
+type CountWords = [u64; COUNT_WORDS];
+/// The ports' counters, what connections explain of them, the seconds in which they were read, and the fast part.
+pub(super) const TOTAL_WORDS: usize = 11;
+type TotalWords = [u64; TOTAL_WORDS];
+
+/// What was sent and received by both paths together, and the part of it that took the fast path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PathCount {
+    pub(crate) sent: Counted,
+    pub(crate) received: Counted,
+    #[serde(default)]
+    pub(crate) fast: FastCount,
+}
 
 /// A host that is listed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,20 +42,20 @@ pub(super) struct Host {
     /// When it last sent or received.
     pub(super) seen: u64,
     /// Everything since the host was listed.
-    pub(super) all: UsageCount,
+    pub(super) all: PathCount,
     /// Bytes that it had used before, while it waited for a place in the list.
     #[serde(default)]
     waited: u64,
-    pub(super) series: Series<4>,
+    pub(super) series: Series<COUNT_WORDS>,
 }
 
 /// What was counted since the last record.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Record {
-    pub(super) hosts: HashMap<HostId, (UsageCount, Vec<IpAddr>)>,
+    pub(super) hosts: HashMap<HostId, (PathCount, Vec<IpAddr>)>,
     /// That of local addresses without a neighbour.
-    pub(super) unknown: UsageCount,
-    pub(super) router: UsageCount,
+    pub(super) unknown: PathCount,
+    pub(super) router: PathCount,
     pub(super) total: Total,
 }
 
@@ -57,6 +68,8 @@ pub(super) struct Total {
     pub(super) local: Counted,
     pub(super) transit: Counted,
     pub(super) counted_s: u64,
+    /// The part of `received` that took the fast path.
+    pub(super) fast: Counted,
 }
 
 /// Counters of conntrack, from which the next start goes on.
@@ -70,17 +83,21 @@ pub(super) struct LeftCounters {
 }
 
 /// What hosts used, as long as it is kept.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Ledger {
     pub(super) hosts: Vec<Host>,
-    pub(super) others: Series<4>,
-    pub(super) router: Series<4>,
-    pub(super) totals: Series<9>,
+    pub(super) others: Series<COUNT_WORDS>,
+    pub(super) router: Series<COUNT_WORDS>,
+    pub(super) totals: Series<TOTAL_WORDS>,
     /// How many hosts `others` has.
     pub(super) merged: u64,
     /// What conntrack had counted when the daemon ended, as far as the ledger has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) left: Option<LeftCounters>,
+    /// Steps that begin later tell the paths apart, in seconds since 1970. Files of versions that did not tell them
+    /// apart lack it.
+    #[serde(default = "no_step")]
+    paths_after: u64,
     /// The time of the last record, in seconds since 1970.
     time: u64,
     /// Hosts that the list has no place for.
@@ -91,6 +108,10 @@ pub(crate) struct Ledger {
     behind_s: u64,
 }
 
+const fn no_step() -> u64 {
+    u64::MAX
+}
+
 impl Ledger {
     /// Reads a ledger that [`Self::encode`] has written.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
@@ -98,6 +119,9 @@ impl Ledger {
         ledger.hosts.truncate(HOSTS_MAX);
         for host in &mut ledger.hosts {
             host.addresses.truncate(HostUsage::ADDRESSES_MAX);
+        }
+        if ledger.paths_after == no_step() {
+            ledger.paths_after = ledger.time;
         }
         Ok(ledger)
     }
@@ -109,6 +133,11 @@ impl Ledger {
     /// The time of the ledger.
     pub(super) const fn time(&self) -> u64 {
         self.time
+    }
+
+    /// Whether the paths are told apart in steps that begin at this time or later.
+    pub(super) const fn tells_paths_apart(&self, from: u64) -> bool {
+        from > self.paths_after
     }
 
     /// Adds what was counted, at a time of the clock, `elapsed_s` after the last record.
@@ -159,7 +188,7 @@ impl Ledger {
     /// Makes room for a host that has used this much since the last record, if there is room for it. Returns the bytes
     /// that it had used before, while it waited. Hosts that have been used for long do not give way unless they are
     /// silent, or have hardly used anything: whoever invents addresses must neither push others out nor keep them out.
-    fn make_room(&mut self, newcomer: HostId, count: UsageCount) -> Option<u64> {
+    fn make_room(&mut self, newcomer: HostId, count: PathCount) -> Option<u64> {
         if self.hosts.len() < HOSTS_MAX {
             self.newcomers.remove(newcomer);
             return Some(0);
@@ -183,14 +212,14 @@ impl Ledger {
     }
 
     /// What each listed host has sent and received since it was listed, for metrics: its MAC or address, and counts.
-    pub(crate) fn all(&self) -> Vec<(String, UsageCount)> {
+    pub(crate) fn all(&self) -> Vec<(String, PathCount)> {
         self.hosts.iter().map(|host| (host.id.to_string(), host.all)).collect()
     }
 }
 
 impl Host {
     fn new(id: HostId) -> Self {
-        let (all, series) = (UsageCount::default(), Series::default());
+        let (all, series) = (PathCount::default(), Series::default());
         Self { id, addresses: Vec::new(), seen: 0, all, waited: 0, series }
     }
 
@@ -199,7 +228,7 @@ impl Host {
         self.all.bytes().saturating_add(self.waited)
     }
 
-    fn add(&mut self, now: u64, count: UsageCount, addresses: Vec<IpAddr>) {
+    fn add(&mut self, now: u64, count: PathCount, addresses: Vec<IpAddr>) {
         for address in addresses {
             self.addresses.retain(|known| *known != address);
             self.addresses.insert(0, address);
@@ -224,7 +253,7 @@ impl Host {
 
 impl Record {
     /// Adds what an end of a connection sent and received.
-    pub(super) fn add(&mut self, end: End, addr: IpAddr, count: UsageCount) {
+    pub(super) fn add(&mut self, end: End, addr: IpAddr, count: PathCount) {
         let id = match end {
             End::Host(mac) => HostId::Mac(mac),
             End::Address(addr) => HostId::Address(addr),
@@ -243,21 +272,57 @@ impl Record {
     }
 }
 
-pub(super) const fn words(count: UsageCount) -> CountWords {
-    let UsageCount { sent, received } = count;
-    [sent.packets, sent.bytes, received.packets, received.bytes]
+impl PathCount {
+    /// The sum of both counts.
+    #[must_use]
+    pub(super) const fn plus(self, other: Self) -> Self {
+        Self {
+            sent: self.sent.plus(other.sent),
+            received: self.received.plus(other.received),
+            fast: FastCount {
+                sent: self.fast.sent.plus(other.fast.sent),
+                received: self.fast.received.plus(other.fast.received),
+            },
+        }
+    }
+
+    /// Bytes, sent and received.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.sent.bytes.saturating_add(self.received.bytes)
+    }
+
+    /// The count as clients see it; `has_paths` says whether the paths were told apart.
+    pub(super) fn view(self, has_paths: bool) -> UsageCount {
+        let Self { sent, received, fast } = self;
+        UsageCount { sent, received, fast: has_paths.then_some(fast) }
+    }
 }
 
-pub(super) const fn count(words: CountWords) -> UsageCount {
-    let [sent_packets, sent_bytes, received_packets, received_bytes] = words;
-    UsageCount {
-        sent: Counted { packets: sent_packets, bytes: sent_bytes },
-        received: Counted { packets: received_packets, bytes: received_bytes },
+const fn words(count: PathCount) -> CountWords {
+    let PathCount { sent, received, fast } = count;
+    [
+        sent.packets,
+        sent.bytes,
+        received.packets,
+        received.bytes,
+        fast.sent.packets,
+        fast.sent.bytes,
+        fast.received.packets,
+        fast.received.bytes,
+    ]
+}
+
+pub(super) fn count(words: CountWords) -> PathCount {
+    let counted = |at: usize| Counted { packets: words[at], bytes: words[at + 1] };
+    PathCount {
+        sent: counted(0),
+        received: counted(2),
+        fast: FastCount { sent: counted(4), received: counted(6) },
     }
 }
 
 const fn total_words(total: Total) -> TotalWords {
-    let Total { received, explained, local, transit, counted_s } = total;
+    let Total { received, explained, local, transit, counted_s, fast } = total;
     [
         received.packets,
         received.bytes,
@@ -268,12 +333,15 @@ const fn total_words(total: Total) -> TotalWords {
         transit.packets,
         transit.bytes,
         counted_s,
+        fast.packets,
+        fast.bytes,
     ]
 }
 
-/// The total as clients see it, and the seconds in which it was counted.
-pub(super) const fn total(words: TotalWords) -> (UsageTotal, u64) {
-    let [packets, bytes, explained_packets, explained_bytes, .., counted_s] = words;
+/// The total as clients see it, and the seconds in which it was counted. `has_paths` says whether the paths were told
+/// apart.
+pub(super) fn total(words: TotalWords, has_paths: bool) -> (UsageTotal, u64) {
+    let [packets, bytes, explained_packets, explained_bytes, .., counted_s, fast_packets, fast_bytes] = words;
     let not_attributed = Counted {
         packets: packets.saturating_sub(explained_packets),
         bytes: bytes.saturating_sub(explained_bytes),
@@ -283,6 +351,7 @@ pub(super) const fn total(words: TotalWords) -> (UsageTotal, u64) {
         local: Counted { packets: words[4], bytes: words[5] },
         transit: Counted { packets: words[6], bytes: words[7] },
         not_attributed,
+        fast: has_paths.then_some(Counted { packets: fast_packets, bytes: fast_bytes }),
     };
     (total, counted_s)
 }
@@ -300,9 +369,8 @@ mod tests {
         Mac([2, 0, 0, 0, a, b])
     }
 
-    fn bytes(bytes: u64) -> UsageCount {
-        let sent = Counted { packets: 1, bytes };
-        UsageCount { sent, received: Counted::default() }
+    fn bytes(bytes: u64) -> PathCount {
+        PathCount { sent: Counted { packets: 1, bytes }, ..PathCount::default() }
     }
 
     fn of(hosts: impl IntoIterator<Item = (u32, u64)>) -> Record {
@@ -320,7 +388,7 @@ mod tests {
     }
 
     fn everything(ledger: &Ledger) -> u64 {
-        let days = |series: &Series<4>| {
+        let days = |series: &Series<COUNT_WORDS>| {
             count(series.sum(Step::Day, Step::Day.index(NOON) - 1..=Step::Day.index(NOON) + 29)).bytes()
         };
         ledger.hosts.iter().map(|host| days(&host.series)).sum::<u64>() + days(&ledger.others)
@@ -341,7 +409,7 @@ mod tests {
             ledger.all(),
             [(
                 "02:00:00:00:00:01".to_owned(),
-                UsageCount { sent: Counted { packets: 4, bytes: 127 }, ..UsageCount::default() }
+                PathCount { sent: Counted { packets: 4, bytes: 127 }, ..PathCount::default() }
             )]
         );
     }
@@ -502,7 +570,7 @@ mod tests {
             counted_s: 60,
             ..Total::default()
         };
-        let (shown, counted_s) = total(total_words(sums));
+        let (shown, counted_s) = total(total_words(sums), true);
         assert_eq!(
             (shown.not_attributed, shown.transit, counted_s),
             (Counted { packets: 0, bytes: 30 }, counted(5), 60)

@@ -35,6 +35,11 @@ impl Step {
     pub(crate) fn index(self, at: u64) -> u32 {
         u32::try_from(at / self.seconds()).unwrap_or(u32::MAX)
     }
+
+    /// When a step begins, in seconds since 1970.
+    pub(crate) fn begin(self, index: u32) -> u64 {
+        u64::from(index) * self.seconds()
+    }
 }
 
 /// `N` sums for each step that is kept. A step has a place by its number; another step with the same place replaces it.
@@ -141,13 +146,17 @@ impl<const N: usize> Serialize for Series<N> {
     }
 }
 
+/// Earlier versions kept fewer sums for each step; those that they did not have are 0.
 impl<'de, const N: usize> Deserialize<'de> for Series<N> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut series = Self::default();
         let kept = <[Vec<(u32, Vec<u64>)>; 3]>::deserialize(deserializer)?;
         for (ring, kept) in series.0.iter_mut().zip(kept) {
-            for (index, sums) in kept {
-                let sums = sums.try_into().map_err(|_| D::Error::custom(format!("expected {N} sums")))?;
+            for (index, kept) in kept {
+                let mut sums = [0; N];
+                let known = sums.get_mut(..kept.len());
+                let known = known.ok_or_else(|| D::Error::custom(format!("expected at most {N} sums")))?;
+                known.copy_from_slice(&kept);
                 ring.add(index, &sums);
             }
         }
@@ -185,7 +194,9 @@ mod tests {
         let text = serde_json::to_string(&series).unwrap();
         let again: Series<2> = serde_json::from_str(&text).unwrap();
         assert_eq!(serde_json::to_string(&again).unwrap(), text);
-        assert!(serde_json::from_str::<Series<3>>(&text).is_err());
+        assert!(serde_json::from_str::<Series<1>>(&text).is_err());
+        let wider: Series<3> = serde_json::from_str(&text).unwrap();
+        assert_eq!(wider.get(Step::Hour, Step::Hour.index(NOW + 399 * 3600)), [399, 1, 0]);
     }
 
     #[test]

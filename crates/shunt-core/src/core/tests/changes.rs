@@ -6,7 +6,7 @@ use super::*;
 fn every_change_of_how_packets_are_treated_moves_the_epoch() {
     let (mut core, now) = started(Choice::default(), router());
     for (event, cause) in [
-        (Event::Route(Scope::Everything), Cause::Route),
+        (Event::Route(Scope::Everything, None), Cause::Route),
         (Event::Rule, Cause::Rule),
         (Event::Nexthop, Cause::Nexthop),
         (Event::Ruleset, Cause::Ruleset),
@@ -74,7 +74,10 @@ fn a_port_that_is_removed_is_detached_and_a_new_one_is_attached() {
 fn a_device_that_could_not_be_attached_to_is_tried_again_when_it_changes() {
     let (mut core, now) = started(Choice::default(), router());
     assert_eq!(changes(&mut core, now, Event::AttachFailed { ifindex: 2 }), []);
-    assert_eq!(changes(&mut core, now, Event::Route(Scope::Everything)), [Action::MoveEpoch(Cause::Route)]);
+    assert_eq!(
+        changes(&mut core, now, Event::Route(Scope::Everything, None)),
+        [Action::MoveEpoch(Cause::Route)]
+    );
     let again = changes(&mut core, now, Event::Link(link(2, "r1")));
     assert!(matches!(again.as_slice(), [Action::Attach(s)] if s.ifindex == 2));
 }
@@ -206,7 +209,7 @@ fn a_change_that_is_reported_early_moves_the_epoch_again_when_the_kernel_has_fin
     for (event, cause) in [
         (Event::AddressGone { ifindex: 2, addr: "198.18.0.1".parse().unwrap(), prefix: 24 }, Cause::Address),
         (Event::Nexthop, Cause::Nexthop),
-        (Event::RouteGone(Scope::Everything), Cause::Route),
+        (Event::RouteGone(Scope::Everything, None), Cause::Route),
         (Event::Link(Link { up: false, ..link(1, "r0") }), Cause::Link),
     ] {
         let actions = core.handle(now, event.clone());
@@ -214,9 +217,9 @@ fn a_change_that_is_reported_early_moves_the_epoch_again_when_the_kernel_has_fin
         assert!(actions.contains(&Action::AwaitKernel(cause, Scope::Everything)), "{event:?}");
         assert_eq!(core.handle(now, Event::Finished(cause, Scope::Everything)), [Action::MoveEpoch(cause)]);
     }
-    assert_eq!(core.handle(now, Event::Route(Scope::Everything)), [Action::MoveEpoch(Cause::Route)]);
+    assert_eq!(core.handle(now, Event::Route(Scope::Everything, None)), [Action::MoveEpoch(Cause::Route)]);
     // Once for each cause in a batch.
-    let batch = core.handle_all(now, vec![Event::RouteGone(Scope::Everything); 1000]);
+    let batch = core.handle_all(now, vec![Event::RouteGone(Scope::Everything, None); 1000]);
     assert_eq!(
         batch,
         [Action::MoveEpoch(Cause::Route), Action::AwaitKernel(Cause::Route, Scope::Everything)]
@@ -224,17 +227,41 @@ fn a_change_that_is_reported_early_moves_the_epoch_again_when_the_kernel_has_fin
 }
 
 #[test]
+fn a_change_that_moves_the_epoch_has_its_device_until_the_kernel_has_finished() {
+    let (mut core, now) = started(Choice::default(), router());
+    let addr = "198.18.0.1".parse().unwrap();
+    for (event, cause, device) in [
+        (Event::AddressGone { ifindex: 2, addr, prefix: 24 }, Cause::Address, Some("r1")),
+        (Event::RouteGone(Scope::Everything, Some(1)), Cause::Route, Some("r0")),
+        (Event::RouteGone(Scope::Everything, None), Cause::Route, None),
+        (Event::Link(Link { up: false, ..link(1, "r0") }), Cause::Link, Some("r0")),
+        (Event::LinkGone { ifindex: 2 }, Cause::Link, Some("r1")),
+        (Event::Ruleset, Cause::Ruleset, None),
+    ] {
+        core.handle(now, event.clone());
+        assert_eq!(core.take_device(cause).as_deref(), device, "{event:?}");
+        core.handle(now, Event::Finished(cause, Scope::Everything));
+        assert_eq!(core.take_device(cause).as_deref(), device, "{event:?}");
+        assert_eq!(core.take_device(cause), None);
+    }
+}
+
+#[test]
 fn a_route_moves_the_epoch_for_its_prefix_and_again_when_it_is_gone() {
     let (mut core, now) = started(Choice::default(), router());
     let prefix = |n: u8| Scope::Prefix { addr: [198, 51, n, 0].into(), len: 24 };
     let moved = |n| Action::MoveEpochFor(Cause::Route, prefix(n));
-    assert_eq!(core.handle(now, Event::Route(prefix(1))), [moved(1)]);
-    let batch = [Event::RouteGone(prefix(1)), Event::RouteGone(prefix(2)), Event::RouteGone(prefix(1))];
+    assert_eq!(core.handle(now, Event::Route(prefix(1), None)), [moved(1)]);
+    let batch = [
+        Event::RouteGone(prefix(1), None),
+        Event::RouteGone(prefix(2), None),
+        Event::RouteGone(prefix(1), None),
+    ];
     let awaited = |n| Action::AwaitKernel(Cause::Route, prefix(n));
     assert_eq!(core.handle_all(now, batch), [moved(1), moved(2), awaited(1), awaited(2)]);
     assert_eq!(core.handle(now, Event::Finished(Cause::Route, prefix(2))), [moved(2)]);
     // A move for everything is enough.
-    let batch = [Event::Route(Scope::Everything), Event::Route(prefix(1))];
+    let batch = [Event::Route(Scope::Everything, None), Event::Route(prefix(1), None)];
     assert_eq!(core.handle_all(now, batch), [Action::MoveEpoch(Cause::Route)]);
 }
 
@@ -253,8 +280,8 @@ fn ports_are_planned_once_for_a_batch_and_only_if_an_event_can_change_them() {
     let addr = "192.168.1.2".parse().unwrap();
     let mac = Mac([2, 0, 0, 0, 2, 1]);
     for event in [
-        Event::Route(Scope::Everything),
-        Event::RouteGone(Scope::Everything),
+        Event::Route(Scope::Everything, None),
+        Event::RouteGone(Scope::Everything, None),
         Event::Rule,
         Event::Nexthop,
         Event::Netconf,

@@ -2,8 +2,16 @@
 
 use crate::render::{Format, Text, style};
 use serde::{Deserialize, Serialize};
-use shunt_inspect::doctor::{Certainty, Finding, Load};
+use shunt_inspect::doctor::{Certainty, Finding, Limit, Load};
 use std::collections::BTreeMap;
+
+/// What was found at all ports.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Examination {
+    /// Whether the router is the limit; absent if traffic was not watched, or was a sweep of rates.
+    pub(crate) limit: Option<Limit>,
+    pub(crate) ports: Vec<Diagnosis>,
+}
 
 /// What was found at a port.
 #[derive(Debug, Serialize, Deserialize)]
@@ -68,14 +76,12 @@ pub(crate) fn span([low, high]: [f64; 2]) -> String {
     if low == high { low } else { format!("{low} to {high}") }
 }
 
-impl Text for Vec<Diagnosis> {
+impl Text for Examination {
     fn text(&self, format: Format) -> String {
-        describe(self, format.verbose)
+        let limit = self.limit.iter().map(|limit| format!("{limit}\n"));
+        let ports = self.ports.iter().map(|one| describe_one(one, format.verbose));
+        limit.chain(ports).collect::<Vec<_>>().join("\n")
     }
-}
-
-fn describe(all: &[Diagnosis], verbose: bool) -> String {
-    all.iter().map(|one| describe_one(one, verbose)).collect::<Vec<_>>().join("\n")
 }
 
 fn describe_one(diagnosis: &Diagnosis, verbose: bool) -> String {

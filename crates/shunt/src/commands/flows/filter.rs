@@ -37,15 +37,12 @@ pub(super) enum SortKey {
 impl Filter {
     pub(super) fn matches(&self, connection: &Listed) -> bool {
         let Selection { proto, .. } = self.selection;
-        let has_port = |port: &String| match connection {
-            Listed::Fast(fast) => {
-                fast.directions.iter().any(|flow| flow.in_port == *port || flow.out_port == *port)
-            }
-            Listed::Slow(_) => false,
-        };
+        let flows = connection.fast().map(|fast| &fast.directions[..]).unwrap_or_default();
+        let has_port =
+            |port: &String| flows.iter().any(|flow| flow.in_port == *port || flow.out_port == *port);
         proto.is_none_or(|proto| connection.proto() == Some(proto))
             && [connection.orig(), connection.reply()].iter().any(|tuple| self.selection.has_ends(tuple))
-            && self.state.is_none_or(|state| connection.state() == state)
+            && self.state.is_none_or(|state| connection.has_state(state))
             && self.engine.is_none_or(|engine| connection.engine() == Some(engine))
             && self.port.as_ref().is_none_or(has_port)
     }

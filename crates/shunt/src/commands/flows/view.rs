@@ -1,10 +1,15 @@
 //! The text of `shunt flows`.
 
 use crate::{
-    commands::{conntrack::view::name, listed::Listed},
+    commands::{
+        conntrack::view::name,
+        listed::{Listed, MixedConnection},
+    },
     render::{Format, Text, columns::align, style, units},
 };
-use shunt_api::{Connection, Direction, DirectionName, Engine, FlowState, SlowConnection, SlowCount, Tuple};
+use shunt_api::{
+    Because, Connection, Direction, DirectionName, Engine, FlowState, SlowConnection, SlowCount, Tuple,
+};
 use shunt_wire::Mac;
 
 impl Text for Vec<Listed> {
@@ -13,6 +18,7 @@ impl Text for Vec<Listed> {
             return brief(self);
         }
         let describe = |connection: &Listed| match connection {
+            Listed::Mixed(mixed) => describe_mixed(connection, mixed, format.verbose),
             Listed::Fast(fast) => describe(fast, format.verbose),
             Listed::Slow(slow) => describe_slow(slow),
         };
@@ -56,21 +62,63 @@ fn describe_count(count: SlowCount) -> String {
 
 pub(crate) fn describe(connection: &Connection, verbose: bool) -> String {
     let mut text = format!("{} {}\n", connection.proto, Counters::from_connection(connection).describe());
-    for (name, tuple) in [(DirectionName::Orig, &connection.orig), (DirectionName::Reply, &connection.reply)]
-    {
-        let mut flows = connection.directions.iter().filter(|flow| flow.dir == name).peekable();
-        if flows.peek().is_none() {
+    for (name, tuple) in ends(connection) {
+        let flows = flows(connection, name, verbose);
+        if flows.is_empty() {
             text += &format!("  {name:<5}  {}, by Linux\n", source_and_destination(tuple));
         }
-        for flow in flows {
-            text += &format!("  {name:<5}  {}\n", action(flow));
-            text += &format!("         {}\n", Counters::from_direction(flow).describe());
-            if verbose {
-                let mac = |mac: Option<Mac>| mac.map_or_else(|| "no MAC".to_owned(), |mac| mac.to_string());
-                let (to, from) = (mac(flow.in_dmac), mac(flow.out_smac));
-                let most = flow.max_l3_bytes;
-                text += &format!("         arrives at {to}, leaves from {from}, at most {most} bytes\n");
-            }
+        text += &flows;
+    }
+    text
+}
+
+fn ends(connection: &Connection) -> [(DirectionName, &Tuple); 2] {
+    [(DirectionName::Orig, &connection.orig), (DirectionName::Reply, &connection.reply)]
+}
+
+/// The flows of a direction.
+fn flows(connection: &Connection, name: DirectionName, verbose: bool) -> String {
+    let mut text = String::new();
+    for flow in connection.directions.iter().filter(|flow| flow.dir == name) {
+        text += &format!("  {name:<5}  {}\n", action(flow));
+        text += &format!("         {}\n", Counters::from_direction(flow).describe());
+        if verbose {
+            let mac = |mac: Option<Mac>| mac.map_or_else(|| "no MAC".to_owned(), |mac| mac.to_string());
+            let (to, from) = (mac(flow.in_dmac), mac(flow.out_smac));
+            let most = flow.max_l3_bytes;
+            text += &format!("         arrives at {to}, leaves from {from}, at most {most} bytes\n");
+        }
+    }
+    text
+}
+
+/// A connection that is fast in one direction: the counts of both paths, then each direction. A slow one has what
+/// conntrack has counted, and the reason; its former flow is shown only with --verbose.
+fn describe_mixed(all: &Listed, mixed: &MixedConnection, verbose: bool) -> String {
+    let MixedConnection { fast, slow } = mixed;
+    let mut text = format!("{} {}", fast.proto, style::warning(mixed.states_and_reason()));
+    if let Some(state) = &slow.conntrack_state {
+        text += &format!(" {state}");
+    }
+    let (age, idle) = (units::time(fast.age_s), units::time(all.idle_s().unwrap_or(fast.idle_s)));
+    text += &format!("  {}  age {age}  idle {idle}\n", describe_count(all.counts()));
+    for (name, tuple) in ends(fast) {
+        let half = slow.directions.iter().find(|half| half.dir == name);
+        if half.is_none() || verbose {
+            text += &flows(fast, name, verbose);
+        }
+        let Some(half) = half else { continue };
+        text += &format!("  {name:<5}  {}, by Linux", source_and_destination(tuple));
+        if let Some(Because { reason, meaning, detail, .. }) = &half.because {
+            let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
+            text += &format!(": {reason}: {meaning}{detail}");
+        }
+        text.push('\n');
+        if let Some(count) = half.count {
+            text += &format!("         {}\n", describe_count(count));
+        }
+        if let Some(Because { remedy, .. }) = &half.because {
+            text += &format!("         {remedy}\n");
         }
     }
     text
@@ -130,7 +178,11 @@ pub(crate) fn brief(connections: &[Listed]) -> String {
         vec![
             name(connection.protocol()).to_owned(),
             source_and_destination(&connection.orig()),
-            state(connection.state()),
+            if connection.is_fast() {
+                style::good(connection.states())
+            } else {
+                style::warning(connection.states())
+            },
             connection.engine().map_or_else(|| "-".to_owned(), |engine| engine.to_string()),
             shown(&|count| units::bits_per_second(count.rate_bps)),
             shown(&|count| units::packets_per_second(count.rate_pps)),

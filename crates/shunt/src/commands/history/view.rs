@@ -1,8 +1,7 @@
 //! The text of `shunt history`.
 
-use crate::render::{Answer, Format, columns::align, json, units};
+use crate::render::{Answer, Format, clock::rfc3339, columns::align, json, units};
 use shunt_api::{HistoryEvent, HistoryRow, HistoryTable};
-use std::time::{Duration, UNIX_EPOCH};
 
 /// The last events that follow the traffic.
 const EVENTS_SHOWN: usize = 5;
@@ -35,8 +34,14 @@ fn rows(rows: &[HistoryRow], verbose: bool) -> String {
         return "no traffic was counted in this time; the daemon counts once a minute\n".to_owned();
     }
     let mut table = vec![["UTC", "in", "", "out", "", "fast", "saved"].map(str::to_owned).to_vec()];
-    table.extend(rows.iter().map(|row| {
-        vec![
+    let mut end = None;
+    for row in rows {
+        if end.is_some_and(|end| row.at > end + HistoryTable::GAP_S) {
+            let unknown = ["?"; 6].map(str::to_owned);
+            table.push(end.map(day_and_minute).into_iter().chain(unknown).collect());
+        }
+        end = Some(row.end());
+        table.push(vec![
             day_and_minute(row.at),
             units::bits_per_second(row.in_bps),
             units::packets_per_second(row.in_pps),
@@ -44,9 +49,13 @@ fn rows(rows: &[HistoryRow], verbose: bool) -> String {
             units::packets_per_second(row.out_pps),
             row.fast_share.map_or_else(|| "-".to_owned(), units::percent),
             row.saved_cores.map_or_else(|| "-".to_owned(), |cores| format!("{cores:.2} cores")),
-        ]
-    }));
+        ]);
+    }
+    let has_gap = table.iter().any(|row| row[1] == "?");
     let mut text = align("<>", &table);
+    if has_gap {
+        text += "?: not counted: Shunt did not run\n";
+    }
     if verbose {
         text += &ports(rows);
         text += &reasons(rows);
@@ -114,12 +123,6 @@ fn day_and_minute(at: u64) -> String {
 /// `16:05:12`.
 fn time_of_day(at: u64) -> String {
     rfc3339(at)[11..19].to_owned()
-}
-
-fn rfc3339(at: u64) -> String {
-    // Later times have years of five digits, which humantime does not write.
-    const END: u64 = 253_402_300_799;
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(at.min(END))).to_string()
 }
 
 #[cfg(test)]

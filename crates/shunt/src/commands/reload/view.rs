@@ -1,8 +1,7 @@
 //! The text of `shunt reload`, and its lines in `shunt status`.
 
-use crate::render::{Answer, Format, columns::align, json, style};
+use crate::render::{Answer, Format, clock, columns::align, json, style};
 use shunt_api::{ChangeEffect, ConfigStatus, Failure, FailureCode, KeyChange, LastReload, Reload};
-use std::time::{Duration, UNIX_EPOCH};
 
 /// The longest value in a table, in characters.
 const VALUE_CHARS: usize = 40;
@@ -148,22 +147,16 @@ pub(crate) fn lines(config: Option<&ConfigStatus>, verbose: bool) -> String {
     }
     match last_reload {
         Some(LastReload { at, by, refused: Some(why), .. }) => {
-            text += &format!("{} refused at {} ({by}): {why}\n", style::warning("reload:"), time(*at));
+            text +=
+                &format!("{} refused at {} ({by}): {why}\n", style::warning("reload:"), clock::second(*at));
         }
         Some(LastReload { at, by, keys, .. }) => {
             let what = if keys.is_empty() { "nothing changed".to_owned() } else { keys.join(", ") };
-            text += &format!("reload   {} ({by}): {what}\n", time(*at));
+            text += &format!("reload   {} ({by}): {what}\n", clock::second(*at));
         }
         None => {}
     }
     text
-}
-
-fn time(at: u64) -> String {
-    // Later times have years of five digits, which humantime does not write.
-    const END: u64 = 253_402_300_799;
-    let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(at.min(END)));
-    time.to_string().replace('T', " ").replace('Z', " UTC")
 }
 
 #[cfg(test)]

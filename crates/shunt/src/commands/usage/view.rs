@@ -1,13 +1,17 @@
 //! The text of `shunt usage`.
 
-use crate::render::{Answer, Format, columns::align, json, units};
-use clap::ValueEnum;
-use shunt_api::{Counted, HostUsage, Usage, UsageCount};
-use std::{
-    fmt::Write,
-    io,
-    time::{Duration, SystemTime},
+use crate::render::{
+    Answer, Format,
+    clock::{minute, rfc3339},
+    columns::align,
+    json, units,
 };
+use clap::ValueEnum;
+use shunt_api::{Counted, FastCount, HostUsage, Usage, UsageCount, UsageStep};
+use std::{fmt::Write, io};
+
+/// Readings are a second late at most, twice in a step.
+const LATE_S: u64 = 3;
 
 /// The unit of a line in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -26,6 +30,8 @@ pub(crate) struct UsageTable {
     /// Whether one host was asked for: then others are left out.
     pub(crate) one_host: bool,
     pub(crate) csv: bool,
+    /// Whether it is what a daemon kept that does not run.
+    pub(crate) is_kept: bool,
 }
 
 impl Answer for UsageTable {
@@ -57,19 +63,33 @@ pub(crate) fn name(host: &HostUsage) -> String {
 impl UsageTable {
     /// The period, and how much of it was counted.
     fn period(&self) -> String {
-        let Usage { from, to, counted_s, .. } = self.usage;
-        let counted = units::time(counted_s);
-        format!("{} to {} UTC, of which {counted} were counted\n\n", minute(from), minute(to))
+        let Usage { from, to, now, counted_s, .. } = self.usage;
+        let counted = units::time(counted_s.min(to.saturating_sub(from)));
+        let end = match (self.is_kept, to == now) {
+            (_, false) => "",
+            (false, true) => " (now)",
+            (true, true) => " (the last count)",
+        };
+        format!("{} to {} UTC{end}, of which {counted} were counted\n\n", minute(from), minute(to))
+    }
+
+    /// The part of a step that is over, in seconds.
+    fn elapsed_s(&self, step: &UsageStep) -> u64 {
+        self.end(step).saturating_sub(step.at)
+    }
+
+    fn end(&self, step: &UsageStep) -> u64 {
+        (step.at + self.usage.step_s).min(self.usage.to)
     }
 
     fn table(&self) -> String {
         let cells = |first: Vec<String>, count: &UsageCount| {
-            let UsageCount { sent, received } = count;
+            let UsageCount { sent, received, .. } = count;
             let bytes = [received.bytes, sent.bytes, count.bytes()].map(units::bytes);
-            first.into_iter().chain(bytes).collect::<Vec<_>>()
+            first.into_iter().chain(bytes).chain([fast_share(count)]).collect::<Vec<_>>()
         };
         let head = |first: &[&str]| {
-            let heads = first.iter().chain(&["received", "sent", "total"]);
+            let heads = first.iter().chain(&["received", "sent", "total", "fast"]);
             heads.map(|head| (*head).to_owned()).collect::<Vec<_>>()
         };
         if self.by == By::Host {
@@ -84,8 +104,24 @@ impl UsageTable {
             return align("<<>", &rows) + "\n";
         }
         let mut rows = vec![head(&["from"])];
-        rows.extend(self.usage.steps.iter().map(|step| cells(vec![minute(step.at)], &step.count)));
-        align("<>", &rows) + "\n"
+        let partly = |step: &UsageStep| {
+            let is_part = step.counted_s + LATE_S < self.elapsed_s(step);
+            let counted = units::time(step.counted_s);
+            if is_part { format!("{counted} counted") } else { String::new() }
+        };
+        rows.extend(self.usage.steps.iter().map(|step| match step.count() {
+            Some(count) => {
+                let mut row = cells(vec![minute(step.at)], &count);
+                row.extend(Some(partly(step)).filter(|note| !note.is_empty()));
+                row
+            }
+            None => [minute(step.at).as_str(), "?", "?", "?", "?"].map(str::to_owned).to_vec(),
+        }));
+        let mut text = align("<>>>><", &rows);
+        if self.usage.steps.iter().any(|step| step.count().is_none()) {
+            text += "?: not counted: Shunt did not run, or kept no ledger\n";
+        }
+        text + "\n"
     }
 
     /// What is not in a line of a host.
@@ -104,16 +140,20 @@ impl UsageTable {
                 units::bytes(count.sent.bytes)
             )
         };
+        let fast = match total.fast {
+            Some(fast) => format!(", fast {}", shown(fast)),
+            None => ", the fast part is not known: some of it was counted by an earlier version".to_owned(),
+        };
         let merged = match merged_hosts {
             0 => String::new(),
             hosts => format!(", with {} that gave way to others", units::count(*hosts, "host")),
         };
         let lines = [
-            (format!("other hosts{merged}"), *others != UsageCount::default(), both(others)),
-            ("the router itself".to_owned(), *router != UsageCount::default(), both(router)),
+            (format!("other hosts{merged}"), others.bytes() > 0, both(others)),
+            ("the router itself".to_owned(), router.bytes() > 0, both(router)),
             ("between local hosts".to_owned(), total.local.bytes > 0, shown(total.local)),
             ("without a local host".to_owned(), total.transit.bytes > 0, shown(total.transit)),
-            ("received by all ports".to_owned(), true, shown(total.received)),
+            ("received by all ports".to_owned(), true, shown(total.received) + &fast),
             ("not attributed".to_owned(), true, shown(total.not_attributed)),
         ];
         let mut text = String::new();
@@ -124,37 +164,56 @@ impl UsageTable {
         text
     }
 
-    /// Comma-separated values. No name of a host has a comma.
+    /// Comma-separated values, each line with its period, so that files can be joined. What is not known is empty. No
+    /// name of a host has a comma.
     fn csv(&self) -> String {
-        let counts = |count: &UsageCount| {
-            let UsageCount { sent, received } = count;
-            format!("{},{},{},{}", received.bytes, sent.bytes, received.packets, sent.packets)
-        };
-        let head = "received_bytes,sent_bytes,received_packets,sent_packets";
+        let Usage { from, to, counted_s, .. } = self.usage;
+        let head = "received_bytes,sent_bytes,received_packets,sent_packets,\
+            fast_received_bytes,fast_sent_bytes,fast_received_packets,fast_sent_packets,counted_s";
+        let period = |from, to| format!("{},{}", rfc3339(from), rfc3339(to));
         if self.by != By::Host {
-            let steps = self.usage.steps.iter();
-            let lines = steps.map(|step| format!("{},{}\n", step.at, counts(&step.count)));
-            return format!("from,{head}\n{}", lines.collect::<String>());
+            let mut text = format!("from,to,{head}\n");
+            for step in &self.usage.steps {
+                let period = period(step.at, self.end(step));
+                let _ = writeln!(text, "{period},{},{}", values(step.count().as_ref()), step.counted_s);
+            }
+            return text;
         }
-        let mut text = format!("host,mac,address,{head}\n");
+        let period = period(from, to);
+        let mut text = format!("from,to,host,mac,address,{head}\n");
         for host in &self.usage.hosts {
             let mac = host.mac.map(|mac| mac.to_string()).unwrap_or_default();
             let address = host.addresses.first().map(ToString::to_string).unwrap_or_default();
-            let _ = writeln!(text, "{},{mac},{address},{}", name(host), counts(&host.count));
+            let values = values(Some(&host.count));
+            let _ = writeln!(text, "{period},{},{mac},{address},{values},{counted_s}", name(host));
         }
         let rest = [("others", &self.usage.others), ("router", &self.usage.router)];
         for (name, count) in rest.into_iter().filter(|_| !self.one_host) {
-            let _ = writeln!(text, "({name}),,,{}", counts(count));
+            let _ = writeln!(text, "{period},({name}),,,{},{counted_s}", values(Some(count)));
         }
         text
     }
 }
 
-/// A time of UTC, in minutes.
-fn minute(at: u64) -> String {
-    let whole =
-        humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + Duration::from_secs(at)).to_string();
-    whole.get(..16).unwrap_or(&whole).replace('T', " ")
+/// The share of bytes that took the fast path.
+fn fast_share(count: &UsageCount) -> String {
+    let share = |fast: FastCount| fast.bytes() as f64 / count.bytes() as f64;
+    count
+        .fast
+        .filter(|_| count.bytes() > 0)
+        .map_or_else(|| "-".to_owned(), |fast| units::percent(share(fast)))
+}
+
+/// The values of a line of CSV: empty where they are not known.
+fn values(count: Option<&UsageCount>) -> String {
+    let pair =
+        |received: Counted, sent: Counted| [received.bytes, sent.bytes, received.packets, sent.packets];
+    let all = count.map(|count| pair(count.received, count.sent));
+    let fast = count.and_then(|count| count.fast).map(|fast| pair(fast.received, fast.sent));
+    let cells = |known: Option<[u64; 4]>| {
+        known.map_or_else(|| [const { String::new() }; 4], |known| known.map(|value| value.to_string()))
+    };
+    [cells(all), cells(fast)].concat().join(",")
 }
 
 #[cfg(test)]
@@ -169,7 +228,7 @@ mod tests {
 
     #[test]
     fn texts_match_their_golden_files() {
-        let table = |by, csv| UsageTable { usage: sample(), by, one_host: false, csv };
+        let table = |by, csv| UsageTable { usage: sample(), by, one_host: false, csv, is_kept: false };
         assert_golden("golden/usage.json", &table(By::Host, false), JSON);
         assert_golden("golden/usage.txt", &table(By::Host, false), TEXT);
         assert_golden("golden/usage-by-hour.txt", &table(By::Hour, false), TEXT);
@@ -181,7 +240,8 @@ mod tests {
     fn one_host_is_shown_without_the_others_and_the_router() {
         let mut usage = sample();
         usage.hosts.truncate(1);
-        let table = |csv| UsageTable { usage: usage.clone(), by: By::Host, one_host: true, csv };
+        let table =
+            |csv| UsageTable { usage: usage.clone(), by: By::Host, one_host: true, csv, is_kept: false };
         let csv = show(&table(true), TEXT);
         assert_eq!(csv.lines().count(), 2, "{csv}");
         let text = show(&table(false), TEXT);
@@ -193,10 +253,12 @@ mod tests {
 
     #[test]
     fn a_period_without_hosts_says_what_the_ports_received() {
-        let table = UsageTable { usage: Usage::default(), by: By::Host, one_host: false, csv: false };
+        let table =
+            UsageTable { usage: Usage::default(), by: By::Host, one_host: false, csv: false, is_kept: false };
         let text = show(&table, TEXT);
         assert!(
-            text.ends_with("received by all ports: 0 B (0 packets)\nnot attributed: 0 B (0 packets)\n"),
+            text.contains("received by all ports: 0 B (0 packets)")
+                && text.ends_with("not attributed: 0 B (0 packets)\n"),
             "{text}"
         );
     }

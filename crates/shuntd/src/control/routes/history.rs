@@ -21,7 +21,8 @@ pub(super) struct HistoryQuery {
     #[serde(default = "a_day")]
     #[param(required = false, minimum = 1, maximum = 86_400)]
     for_s: u64,
-    /// Merge the minutes into at most so many rows of equal length; absent for a row for each minute.
+    /// Merge the minutes into at most so many rows of equal length, and one more for each gap; absent for a row for
+    /// each minute.
     #[serde(default)]
     #[param(minimum = 1)]
     rows: Option<u64>,

@@ -1,8 +1,9 @@
 //! Events of the history: what differs from what was seen before.
 
 use super::super::Daemon;
-use shunt_api::{Engine, Happening, LongestStep, RulesetStatus};
-use std::collections::{BTreeMap, BTreeSet};
+use shunt_api::{Engine, Happening, LongestStep, OffBy, RulesetStatus};
+use shunt_core::Cause;
+use std::collections::BTreeMap;
 
 /// What was seen last.
 #[derive(Debug, Default)]
@@ -12,7 +13,9 @@ pub(super) struct Seen {
     /// Why learning is off, for some traffic at least.
     hold: Option<String>,
     /// The rules of `shunt off`.
-    off: BTreeSet<String>,
+    off: BTreeMap<String, OffBy>,
+    /// Whether `shunt verify` alone added or removed rules when they changed last.
+    off_by_verify: bool,
     counts_lost: u64,
     lines_lost: u64,
     step_seconds: f64,
@@ -37,8 +40,15 @@ impl Daemon {
         self.core.ports().map(port).collect()
     }
 
-    fn off_now(&self) -> BTreeSet<String> {
-        self.off_rules.list(0).into_iter().map(|rule| rule.which.words()).collect()
+    fn off_now(&self) -> BTreeMap<String, OffBy> {
+        self.off_rules.list(0).into_iter().map(|rule| (rule.which.words(), rule.by)).collect()
+    }
+
+    /// Notes a move of the epoch, with the device of the change if it is about one.
+    pub(in super::super) fn note_move(&mut self, cause: Cause, device: Option<String>) {
+        let by_verify = cause == Cause::Off && self.recorder.seen.off_by_verify;
+        let cause = if by_verify { "verify".to_owned() } else { cause.to_string() };
+        self.note(Happening::Invalidated { cause, device });
     }
 
     /// Notes ports that have come, gone, or changed their engine or link.
@@ -81,11 +91,18 @@ impl Daemon {
     pub(in super::super) fn record_off(&mut self) {
         let now = self.off_now();
         let before = std::mem::replace(&mut self.recorder.seen.off, now.clone());
-        for which in now.difference(&before) {
-            self.note(Happening::OffAdded { which: which.clone() });
+        let without = |rules: &BTreeMap<String, OffBy>, others: &BTreeMap<String, OffBy>| -> Vec<_> {
+            let missing = rules.iter().filter(|(which, _)| !others.contains_key(*which));
+            missing.map(|(which, by)| (which.clone(), *by)).collect()
+        };
+        let (added, removed) = (without(&now, &before), without(&before, &now));
+        let mut changed = added.iter().chain(&removed).peekable();
+        self.recorder.seen.off_by_verify = changed.peek().is_some() && changed.all(|(_, by)| !by.is_owner());
+        for (which, by) in added {
+            self.note(Happening::OffAdded { which, by });
         }
-        for which in before.difference(&now) {
-            self.note(Happening::OffRemoved { which: which.clone() });
+        for (which, by) in removed {
+            self.note(Happening::OffRemoved { which, by });
         }
     }
 

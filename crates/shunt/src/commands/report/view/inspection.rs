@@ -3,7 +3,7 @@
 
 use crate::commands::{
     check::view as check,
-    doctor::view::{self as doctor, Diagnosis, Found, Gain},
+    doctor::view::{self as doctor, Diagnosis, Examination, Found, Gain},
     link::view::{self as link, LinkScreen},
     trace::view as trace,
 };
@@ -19,6 +19,8 @@ use shunt_report::{
 #[serde(untagged)]
 enum Inspection {
     Links(Vec<LinkScreen>),
+    Examination(Examination),
+    /// Of an earlier version.
     Diagnoses(Vec<Diagnosis>),
     Check(checks::Report),
     Trace(Box<shunt_inspect::trace::Report>),
@@ -36,6 +38,13 @@ pub(super) fn parse(label: &str, file: &str, text: &str) -> Option<OtherFile> {
 fn section(label: &str, file: &str, inspection: &Inspection) -> Section {
     let (what, command, tables): (_, _, Vec<SectionTable>) = match inspection {
         Inspection::Links(links) => ("settings and counters", "link", links.iter().map(of_link).collect()),
+        Inspection::Examination(Examination { limit, ports }) => {
+            let mut tables: Vec<SectionTable> = ports.iter().map(of_diagnosis).collect();
+            if let (Some(first), Some(limit)) = (tables.first_mut(), limit) {
+                first.notes.insert(0, limit.to_string());
+            }
+            ("findings", "doctor", tables)
+        }
         Inspection::Diagnoses(all) => ("findings", "doctor", all.iter().map(of_diagnosis).collect()),
         Inspection::Check(report) => ("checks", "check", vec![of_check(report)]),
         Inspection::Trace(report) => ("where the time of packets goes", "trace", vec![of_trace(report)]),

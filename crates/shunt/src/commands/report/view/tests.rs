@@ -6,7 +6,7 @@ use shunt_report::ResultFile;
 fn what_was_seen_at_ports_has_sections_of_its_own() {
     let answers = [
         link::sample::link().json(),
-        doctor::sample::diagnoses().json(),
+        doctor::sample::examination().json(),
         check::sample::checks().json(),
         trace::sample::traced().json(),
     ];

@@ -129,12 +129,14 @@ impl Item<'_> {
         match (self, column) {
             (Self::Connection(c), 0) => source_and_destination(&c.orig()),
             (Self::Connection(c), 1) => name(c.protocol()).to_owned(),
-            (Self::Connection(c), 2) => {
-                c.engine().map_or_else(|| "slow".to_owned(), |engine| engine.to_string())
-            }
+            (Self::Connection(c), 2) => match (c, c.engine()) {
+                (_, None) => "slow".to_owned(),
+                (Listed::Mixed(_), _) => "half".to_owned(),
+                (_, Some(engine)) => engine.to_string(),
+            },
             (Self::Connection(c), 3) => c.count().map_or_else(unknown, |count| bits(count.rate_bps)),
             (Self::Connection(c), 4) => c.count().map_or_else(unknown, |count| packets(count.rate_pps)),
-            (Self::Connection(c), 5) => c.state().to_string(),
+            (Self::Connection(c), 5) => c.states(),
             (Self::Connection(c), 6) => c.count().map_or_else(unknown, |count| count.bytes.to_string()),
             (Self::Connection(c), 7) => c.age_s().map_or_else(unknown, units::time),
             (Self::Host(h), 0) => h.addr.to_string(),

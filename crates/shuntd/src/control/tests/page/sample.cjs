@@ -61,12 +61,13 @@ function usage() {
 	const hosts = NAMES.map((name, nth) => ({
 		name, mac: nth === 4 ? null : `02:00:00:00:00:${nth}0`, addresses: [`192.168.1.${nth + 2}`, ...(nth % 2 ? [] : [`2001:db8:1:2:0:ff:fe00:${nth}`])],
 		seen: now - 40 * nth, sent: counts(Math.round(9e9 / (nth + 1) ** 2)), received: counts(Math.round(8e10 / (nth + 1) ** 2)), steps: [],
+		fast: { sent: counts(Math.round(8e9 / (nth + 1) ** 2)), received: counts(Math.round(7e10 / (nth + 1) ** 2)) },
 	}));
 	const nothing = counts(0);
 	return {
-		from: now - 86400, to: now, step_s: 3600, counted_s: 80000, accounting: false, hosts, others: { sent: counts(1e6), received: counts(2e6) },
+		from: now - 86400, to: now, now, step_s: 3600, counted_s: 80000, accounting: false, hosts, others: { sent: counts(1e6), received: counts(2e6) },
 		merged_hosts: 3, router: { sent: counts(3e6), received: counts(4e7) },
-		total: { received: counts(1.5e11), local: nothing, transit: nothing, not_attributed: counts(1e9) }, steps: [],
+		total: { received: counts(1.5e11), local: nothing, transit: nothing, not_attributed: counts(1e9), fast: counts(1.3e11) }, steps: [],
 	};
 }
 
