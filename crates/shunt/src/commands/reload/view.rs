@@ -159,7 +159,8 @@ pub(crate) fn lines(config: Option<&ConfigStatus>, verbose: bool) -> String {
     text
 }
 
-fn time(at: u64) -> String {
+/// `2026-11-29 16:05:12 UTC`.
+pub(crate) fn time(at: u64) -> String {
     // Later times have years of five digits, which humantime does not write.
     const END: u64 = 253_402_300_799;
     let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(at.min(END)));
