@@ -68,7 +68,8 @@ mod why;
 mod wording;
 
 pub use config::{
-    CaptureChoice, ChecksumChoice, Config, EngineChoice, KeyAnswer, LimitChoice, LogLevel, WaitChoice,
+    CaptureChoice, ChecksumChoice, Config, EngineChoice, KeyAnswer, LimitChoice, LogLevel, UnusedKey,
+    WaitChoice,
 };
 pub use costs::{EngineChange, OwnCosts, ProgramCost};
 #[cfg(feature = "cli")]
