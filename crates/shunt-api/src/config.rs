@@ -1,8 +1,10 @@
 //! The configuration file.
 
 mod keys;
+mod unused;
 
 pub use keys::KeyAnswer;
+pub use unused::UnusedKey;
 
 use crate::{
     document,

@@ -1,5 +1,6 @@
 //! What Shunt itself costs: a part of the answer of `GET /v1/status`.
 
+use crate::engine::Engine;
 use serde::{Deserialize, Serialize};
 
 /// What Shunt itself costs.
@@ -24,6 +25,29 @@ pub struct OwnCosts {
     /// Seconds since the programs were measured; absent if they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_ago_s: Option<f64>,
+    /// The change of engine after which `programs_cores` has not been measured again; absent if it has, and if no
+    /// engine has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unmeasured_since: Option<EngineChange>,
+}
+
+/// Packets leave through a port by another engine, so they run other programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EngineChange {
+    /// The name of the port.
+    pub port: String,
+    /// The engine before.
+    pub from: Engine,
+    /// The engine from then on.
+    pub to: Engine,
+    /// When, in seconds since 1970.
+    pub at: u64,
+}
+
+impl OwnCosts {
+    /// Packets in a second that a measurement of the programs needs.
+    pub const LEAST_PPS: u32 = 100;
 }
 
 /// The CPU time of a program in the kernel. Measuring it takes two readings of the clock for each run, which are partly

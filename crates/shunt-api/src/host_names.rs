@@ -40,6 +40,11 @@ impl HostNames {
         self.by_address.get(&addr).map(String::as_str)
     }
 
+    /// All names, by address. A name that several addresses have comes as often.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_address.values().map(String::as_str)
+    }
+
     /// The addresses with this name, sorted. Capitals do not matter.
     pub fn addresses(&self, name: &str) -> Vec<IpAddr> {
         let has_name = |named: &str| named.eq_ignore_ascii_case(name);

@@ -68,9 +68,10 @@ mod why;
 mod wording;
 
 pub use config::{
-    CaptureChoice, ChecksumChoice, Config, EngineChoice, KeyAnswer, LimitChoice, LogLevel, WaitChoice,
+    CaptureChoice, ChecksumChoice, Config, EngineChoice, KeyAnswer, LimitChoice, LogLevel, UnusedKey,
+    WaitChoice,
 };
-pub use costs::{OwnCosts, ProgramCost};
+pub use costs::{EngineChange, OwnCosts, ProgramCost};
 #[cfg(feature = "cli")]
 pub use daemon_arguments::DaemonArguments;
 pub use document::{describe as describe_toml_error, read as read_document};

@@ -2,6 +2,7 @@
 //! attaching anything.
 
 use crate::{
+    config::UnusedKey,
     engine::Engine,
     failure::Failure,
     qos::UnusedQueues,
@@ -26,6 +27,9 @@ pub struct DryRun {
     /// Queues of the configuration that would not be in use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unused_queues: Vec<UnusedQueues>,
+    /// Keys of the configuration that would have no effect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unused_keys: Vec<UnusedKey>,
     /// The firewall rules that would stop learning, and those that fast packets would bypass.
     pub ruleset: RulesetStatus,
     /// The features of the kernel.

@@ -1,8 +1,8 @@
 //! The state of an instance: the answer of `GET /v1/status`.
 
 use crate::{
-    costs::OwnCosts, engine::Engine, flows::Family, off::OffRule, qos::UnusedQueues, reload::ConfigStatus,
-    restart::RestartKind, savings::Savings,
+    config::UnusedKey, costs::OwnCosts, engine::Engine, flows::Family, off::OffRule, qos::UnusedQueues,
+    reload::ConfigStatus, restart::RestartKind, savings::Savings,
 };
 use serde::{Deserialize, Serialize};
 use shunt_wire::Mac;
@@ -68,6 +68,9 @@ pub struct Status {
     /// Queues of the configuration that are not in use; empty if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unused_queues: Vec<UnusedQueues>,
+    /// Keys of the configuration that have no effect; empty if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unused_keys: Vec<UnusedKey>,
     /// Files that the daemon could not write when it last tried; empty if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_kept: Vec<NotKept>,

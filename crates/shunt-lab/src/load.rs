@@ -93,12 +93,17 @@ pub struct CpuLoad {
     pub proc_stat: StatShares,
 }
 
+fn numbers(cpus: &[usize]) -> String {
+    let numbers: Vec<String> = cpus.iter().map(usize::to_string).collect();
+    numbers.join(", ")
+}
+
 /// An error of the load meter.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
     /// The requested CPU is not allowed.
-    #[error("CPU {cpu} is not online or not allowed here (cpuset); allowed: {allowed:?}")]
+    #[error("CPU {cpu} is not online or not allowed here (cpuset); allowed: {}", numbers(allowed))]
     NotAllowed {
         /// Number of the CPU.
         cpu: usize,

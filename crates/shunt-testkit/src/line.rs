@@ -6,7 +6,7 @@ use nix::{
     poll::{PollFd, PollFlags, ppoll},
     sys::time::TimeSpec,
 };
-use shunt_lab::statistics::median;
+use shunt_lab::statistics::{median, quantile};
 use std::{
     collections::VecDeque,
     os::fd::AsFd,
@@ -105,6 +105,27 @@ impl Line {
     pub fn round_trip_ms(&self) -> f64 {
         let of = |record: &Record| median(&record.delays_ms.lock().unwrap_or_else(|e| e.into_inner()));
         [&self.to_router, &self.from_router].into_iter().filter_map(|record| of(record)).sum()
+    }
+
+    /// Forgets the delays of all frames so far.
+    pub fn forget_delays(&self) {
+        for record in [&self.to_router, &self.from_router] {
+            record.delays_ms.lock().unwrap_or_else(|e| e.into_inner()).clear();
+        }
+    }
+
+    /// Bounds of a quantile of the delay of both directions together, in milliseconds. Which frames make a round trip
+    /// is unknown, so it is between the quantile of one direction with the shortest delay of the other, and the sum
+    /// of the quantiles that half as many exceed.
+    pub fn round_trip_quantile_ms(&self, share: f64) -> [f64; 2] {
+        let of = |record: &Record, share| {
+            let delays = record.delays_ms.lock().unwrap_or_else(|e| e.into_inner());
+            quantile(&delays, share).unwrap_or_default()
+        };
+        let [one, other] = [&self.to_router, &self.from_router];
+        let low = f64::max(of(one, share) + of(other, 0.0), of(one, 0.0) + of(other, share));
+        let half = 1.0 - (1.0 - share) / 2.0;
+        [low, of(one, half) + of(other, half)]
     }
 
     /// The share of frames with data that were lost on the way to the router.

@@ -62,9 +62,40 @@ fn one_line(text: &str) -> String {
     let message = message
         .replace("invalid digit found in string", "expected a whole number")
         .replace("number too large to fit in target type", "the number is too large");
+    let message = without_ranges(&message);
+    if let Some(value) = negative_value(&message) {
+        return format!(
+            "`{value}`: a value is not negative, and no option begins with a digit{}",
+            see_help(text)
+        );
+    }
     match help_command(text).filter(|_| !has_way_out) {
         Some(command) => format!("{message}; see `{command} --help`"),
         None => message,
+    }
+}
+
+fn see_help(text: &str) -> String {
+    help_command(text).map_or_else(String::new, |command| format!("; see `{command} --help`"))
+}
+
+/// A value below zero, which clap takes for an option: `-1` of `unexpected argument '-1' found`.
+fn negative_value(message: &str) -> Option<&str> {
+    let (word, _) = message.strip_prefix("unexpected argument '")?.split_once('\'')?;
+    word.strip_prefix('-')?.starts_with(|first: char| first.is_ascii_digit()).then_some(word)
+}
+
+/// With `expected 1 to 16` for clap's `0 is not in 1..=16`.
+fn without_ranges(message: &str) -> String {
+    let Some((before, range)) = message.rsplit_once(" is not in ") else { return message.to_owned() };
+    let Some((low, high)) = range.split_once("..") else { return message.to_owned() };
+    let what = before.rsplit_once(": ").map_or(before, |(what, _)| what);
+    let high = high.trim_start_matches('=');
+    // Without an upper bound, clap names the largest number that it could read.
+    if high.parse::<u64>().is_ok_and(|high| high < i64::MAX as u64) {
+        format!("{what}: expected {low} to {high}")
+    } else {
+        format!("{what}: expected {low} or more")
     }
 }
 
@@ -118,6 +149,26 @@ fn instead_of(command: &str) -> Option<&'static str> {
         "explain" | "debug" => "`shunt why` explains why a connection is fast or slow",
         "check-config" | "test" => "`shunt up --dry-run` reads the configuration and attaches nothing",
         "version" => "`shunt --version`",
+        "hosts" | "clients" | "who" | "traffic" => "`shunt usage` shows what each host sends and receives",
+        "config" | "configure" | "set" => {
+            "the configuration is /etc/shunt/shunt.toml; `shunt reload` applies it, `shunt up --dry-run` tries it"
+        }
+        "logs" | "journal" => {
+            "`shunt history --events` has what happened; the log is that of the service, or a file that `shunt up -v` names"
+        }
+        "page" | "web" | "ui" | "dashboard" => {
+            "set `page` in /etc/shunt/shunt.toml, then `shunt reload`; `shunt top` is a live screen"
+        }
+        "savings" | "saved" | "health" | "ports" | "interfaces" | "metrics" => {
+            "`shunt status` shows ports, counters, and what the fast path saves and costs"
+        }
+        "install" | "setup" | "init" => {
+            "`shunt probe` says what this machine allows, then `shunt up` starts an instance"
+        }
+        "update" | "upgrade" => "`shunt restart` starts the installed version and keeps flows fast",
+        "ping" | "latency" | "speedtest" | "speed" => {
+            "`shunt quality` says whether the router or the line is slow, `shunt bench` measures a router"
+        }
         _ => return None,
     })
 }

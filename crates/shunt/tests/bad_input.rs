@@ -10,17 +10,19 @@ use std::{
 use tree::{package, shunt};
 
 /// Files that the lines name.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 8] = [
     ("case.toml", "case = 1\n"),
     ("key.toml", "max_flow = 1000\n"),
     ("syntax.toml", "ports = [\n"),
     ("defs.toml", "register = 5\n"),
     ("other.json", "{\"a\": 1}\n"),
     ("empty.json", "{}\n"),
+    ("empty.toml", "# nothing\n"),
+    ("value.toml", "max_flows = \"many\"\n"),
 ];
 
 /// What is typed, the exit code, the thing, and the way out.
-const BAD: [(&str, i32, &str, &str); 33] = [
+const BAD: [(&str, i32, &str, &str); 70] = [
     ("start", 2, "'start'", "`shunt up` starts an instance"),
     ("upp", 2, "'upp'", "'up'"),
     ("status --instance A", 2, "`A`", "use 1 to 32 of a-z"),
@@ -30,7 +32,7 @@ const BAD: [(&str, i32, &str, &str); 33] = [
     ("flows --over 1h", 2, "'1h'", "10s or less"),
     ("why 192.168.1.2:99999", 2, "`99999`", "0 to 65535"),
     ("why foo", 2, "`foo`", "such as 192.0.2.1"),
-    ("why --dport 99999", 2, "99999", "0..=65535"),
+    ("why --dport 99999", 2, "99999", "0 to 65535"),
     ("off lan0", 2, "`lan0`", "such as 192.0.2.1"),
     ("off --for 10m", 2, "--for", "name a host"),
     ("watch --for 5", 2, "'5'", "such as 500ms or 2s"),
@@ -59,6 +61,43 @@ const BAD: [(&str, i32, &str, &str); 33] = [
     ),
     ("line --frame 63", 2, "63", "64"),
     ("trace --seconds 0", 2, "--seconds", "no time"),
+    ("trace --seconds abc", 2, "'abc'", "such as 500ms or 2s"),
+    ("trace --sample 0", 2, "'0'", "1 to 1000000"),
+    ("trace --rows -1", 2, "`-1`", "shunt trace --help"),
+    ("hosts", 2, "'hosts'", "`shunt usage`"),
+    ("config", 2, "'config'", "`shunt reload`"),
+    ("logs", 2, "'logs'", "`shunt history --events`"),
+    ("dashboard", 2, "'dashboard'", "set `page`"),
+    ("savings", 2, "'savings'", "`shunt status`"),
+    ("setup", 2, "'setup'", "`shunt probe`"),
+    ("upgrade", 2, "'upgrade'", "`shunt restart`"),
+    ("speedtest", 2, "'speedtest'", "`shunt quality`"),
+    ("status --port r0", 2, "'--port'", "shunt status --help"),
+    ("up r0", 2, "'r0'", "shunt up --help"),
+    ("up --engine fast", 2, "'fast'", "expected one of auto, tc, xdp, external"),
+    ("reload --config key.toml", 2, "'--config'", "shunt reload --help"),
+    ("why icmp 192.168.1.2", 2, "`icmp`", "neither tcp nor udp"),
+    ("why 192.168.1.2:", 2, "`192.168.1.2:`", "0 to 65535"),
+    ("on lan0", 2, "`lan0`", "`shunt usage` lists them"),
+    ("on 192.168.1.2 --for 5m", 2, "--for", "shunt off 192.168.1.2 --for 5m"),
+    ("on --for 5m", 2, "--for", "sleep 5m"),
+    ("off 192.168.1.2 --for 0s", 2, "'--for <TIME>'", "1s to 365d"),
+    ("off 192.168.1.2 --for 999999h", 2, "'999999h'", "1s to 365d"),
+    ("off 192.168.1.2 --for 10", 2, "'10'", "such as 500ms or 2s"),
+    ("watch --for 0s", 2, "'0s'", "1ms to 365d"),
+    ("watch --count 0", 2, "'0'", "1 or more"),
+    ("verify --for 0s", 2, "'0s'", "3s to 1h"),
+    ("verify --for 2", 2, "'2'", "3s to 1h"),
+    ("verify --for 2h", 2, "'2h'", "3s to 1h"),
+    ("verify --limit 0", 2, "'0'", "1 to 16"),
+    ("quality --for 0s", 2, "'0s'", "1s to 1d"),
+    ("quality --for 2d", 2, "'2d'", "1s to 1d"),
+    ("quality --limit 0", 2, "'0'", "from 1 on"),
+    ("quality --wan lan0/x", 2, "'lan0/x'", "not the name of a port"),
+    ("qos load value.toml", 18, "value.toml: line 1", "max_flows"),
+    ("model run empty.toml", 18, "empty.toml: the case is empty", "`shunt model cases template`"),
+    ("gen --tx a --rx b --gateway nosuch", 2, "'nosuch'", "such as 192.0.2.1"),
+    ("load --interval 0", 2, "'0'", "100ms"),
 ];
 
 #[test]

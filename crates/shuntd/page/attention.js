@@ -31,6 +31,7 @@ function complaints(status) {
 		...status.slow_causes.map(({ what, remedy }) => [what, remedy]),
 		...(status.off ?? []).map(off),
 		...(status.unused_queues ?? []).map(({ port, why, remedy }) => [`the queues of ${port} are not in use: ${why}`, remedy]),
+		...(status.unused_keys ?? []).map(({ key, why, remedy }) => [`${key} has no effect: ${why}`, remedy]),
 		...(status.not_kept ?? []).map(({ why, loss }) => [why, loss]),
 		...(status.unstable_stations ?? []).map(unstable),
 		...longStep(status.longest_step),

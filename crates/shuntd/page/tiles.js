@@ -41,8 +41,17 @@ function costs(own) {
 	if (!own) {
 		return "";
 	}
-	const programs = Number.isFinite(own.programs_cores) ? `, its programs in the kernel ${percent(own.programs_cores)}` : "";
+	const programs = `, its programs in the kernel ${programsOf(own)}`;
 	return `Shunt itself: the daemon uses ${percent(own.daemon_cores)} of a core${programs}; ${bytes(own.daemon_bytes)} of memory, and ${bytes(own.maps_bytes)} for tables in the kernel.`;
+}
+
+/** The part of a core that the programs use, or since when that is unknown. */
+function programsOf({ programs_cores, unmeasured_since }) {
+	if (Number.isFinite(programs_cores)) {
+		return percent(programs_cores);
+	}
+	const since = ({ port, from, to }) => ` since ${port} went from ${from} to ${to}`;
+	return `were not measured yet${unmeasured_since ? since(unmeasured_since) : ""}`;
 }
 
 /** What the fast path saves; empty if the daemon does not say. */

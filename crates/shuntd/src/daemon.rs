@@ -265,6 +265,7 @@ impl Daemon {
         }
         self.await_external().await;
         self.warn_of_unused_queues();
+        self.warn_of_unused_keys();
         self.run_attached(listeners, iptables, hangup).await
     }
 

@@ -90,7 +90,7 @@ impl OffRules {
             return refused(FailureCode::Usage, why.to_owned());
         }
         if for_s.is_some_and(|seconds| seconds == 0 || seconds > OffRule::LONGEST_S) {
-            return refused(FailureCode::Usage, "expected a time from 1s to 1year".to_owned());
+            return refused(FailureCode::Usage, format!("for_s: expected 1 to {}", OffRule::LONGEST_S));
         }
         let until = for_s.map(|seconds| now + seconds);
         let same = self.rules.iter().position(|rule| rule.which == which);

@@ -54,6 +54,7 @@ pub(crate) async fn dry_run(instance: &Instance, config: &Config) -> Result<DryR
         ports: planned_ports(&core),
         slow_causes: core.slow_causes(TrackedCounts::default()),
         unused_queues: queue_settings::unused(&core, &config.qos),
+        unused_keys: config.unused_keys(),
         ruleset: core.ruleset(),
         kernel: kernel_probes(&machine, Some(&plane), config),
     })

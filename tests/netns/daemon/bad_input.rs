@@ -6,7 +6,7 @@ use shunt_testkit::{Shunt, require_root, rulesets, silent_router};
 const NO_DEVICE: &str = "nosuch0: no such device in this network namespace; see `ip link`";
 
 /// What is typed, the exit code, and parts of the message.
-const BAD: [(&str, i32, &[&str]); 11] = [
+const BAD: [(&str, i32, &[&str]); 21] = [
     ("check nosuch0", 13, &[NO_DEVICE]),
     ("check r0 --peer nosuch0", 13, &[NO_DEVICE]),
     ("doctor nosuch0", 13, &[NO_DEVICE]),
@@ -18,6 +18,20 @@ const BAD: [(&str, i32, &[&str]); 11] = [
     ("qos set r1 --rate 50M", 2, &["`r1` has no queues", "uses tc", "`engine = \"external\"`", "tc qdisc"]),
     ("qos set r9 --rate 50M", 13, &["`r9`", "its ports: r0, r1"]),
     ("up", 19, &["is running already", "shunt down"]),
+    ("up --dry-run --port nosuch0", 13, &[NO_DEVICE]),
+    ("up --dry-run --config nosuch.toml", 18, &["nosuch.toml", "No such file"]),
+    (
+        "quality --wan r1 --host nosuch",
+        2,
+        &["no host `nosuch`", "DHCP leases and /etc/hosts", "an address such as"],
+    ),
+    ("quality --wan r9", 2, &["r9 is no port of this instance", "its ports are r0, r1"]),
+    ("quality --wan r0 --wan r1", 2, &["all ports are on the WAN side", "--wan PORT"]),
+    ("quality", 2, &["no default route leads to a port", "--wan PORT"]),
+    ("why 203.0.113.9", 27, &["no such connection"]),
+    ("on 192.168.1.2", 27, &["no rule `192.168.1.2`"]),
+    ("off 192.168.1.2 192.168.1.3 192.168.1.4", 2, &["`192.168.1.4`", "at most a source and a destination"]),
+    ("qos show r9", 13, &["`r9`"]),
 ];
 
 #[test]
@@ -53,18 +67,26 @@ fn a_check_that_can_judge_nothing_says_that_it_cannot_tell() {
 }
 
 #[test]
-fn queues_that_no_packet_passes_are_named_by_up_and_status() {
+fn queues_that_no_packet_passes_and_keys_without_effect_are_named_by_up_and_status() {
     if !require_root() {
         return;
     }
     let lab = silent_router(rulesets::OPEN);
     let shunt = Shunt::on(lab.router());
-    let file = shunt.file("queues.toml", "engine = \"tc\"\n[qos.r1]\nrate = \"50M\"\n");
+    let file = shunt
+        .file("queues.toml", "engine = \"tc\"\npage_token_file = \"/etc/token\"\n[qos.r1]\nrate = \"50M\"\n");
     let file = file.display();
     let dry_run = shunt.done(&format!("up --dry-run --config {file}"));
     let [up, status] = [shunt.done(&format!("up --config {file}")), shunt.done("status")];
     for text in [dry_run, up, status] {
         assert!(text.contains("queues: the queues of r1 are not in use: the port uses tc"), "{text}");
+        let no_page =
+            "config: page_token_file has no effect: no address for the page is set\n    set `page`, such as";
+        assert!(text.contains(no_page) && text.contains("or remove `page_token_file`"), "{text}");
+        // The reason for the engine is the same for both ports.
+        let both = ["r0, r1  tc  chosen by configuration", "r0, r1: tc, chosen by configuration"];
+        assert!(both.iter().any(|line| text.contains(line)), "{text}");
+        assert_eq!(text.matches("r0, r1").count(), 1, "{text}");
     }
     shunt.done("down");
 }

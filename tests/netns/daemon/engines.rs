@@ -1,12 +1,12 @@
 //! Changes that move a port from one engine to the other.
 
-use shunt_api::{Engine, Status};
+use shunt_api::{Engine, EngineChange, OwnCosts, Status};
 use shunt_testkit::{
-    Shuntd, Stage, Topology, epoch_moves, is_sent_by, offer_xdp_frames, port_engine, require_root, rulesets,
-    silent_router, stage::leaves_by,
+    Crossing, Shuntd, Stage, Topology, epoch_moves, is_sent_by, offer_xdp_frames, port_engine, require_root,
+    rulesets, silent_router, stage::leaves_by, wait_for,
 };
 use shunt_wire::Packet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 fn start() -> (Topology, Shuntd, Stage, Packet) {
     let lab = silent_router(rulesets::OPEN);
@@ -63,6 +63,33 @@ fn a_shaper_on_the_egress_is_not_bypassed() {
 
     lab.router().run("tc qdisc del dev r1 root");
     goes_by(Engine::Xdp, "htb removed", &shuntd, &stage, &packet);
+    shuntd.stop();
+}
+
+#[test]
+fn the_cost_of_programs_is_unknown_after_a_change_of_engine_until_it_is_measured_again() {
+    if !require_root() {
+        return;
+    }
+    let (lab, shuntd, _stage, packet) = start();
+    let there = Crossing::between(lab.lan(), lab.wan());
+    let until = |what: &str, burst: usize, wanted: &dyn Fn(&OwnCosts) -> bool| {
+        let seen = wait_for(Duration::from_secs(60), || {
+            (0..burst).for_each(|_| there.from.send(&packet));
+            shuntd.status().costs.filter(wanted)
+        });
+        seen.unwrap_or_else(|| panic!("{what}: {:#?}", shuntd.status().costs))
+    };
+    until("the programs are measured", 50, &|costs| costs.programs_cores.is_some());
+    lab.router().run("tc qdisc add dev r1 root handle 1: htb default 10");
+    // Without packets, nothing can be measured.
+    let costs = until("the change is seen", 0, &|costs| costs.unmeasured_since.is_some());
+    let EngineChange { port, from, to, at } = costs.unmeasured_since.unwrap();
+    assert_eq!((port.as_str(), from, to), ("r1", Engine::Xdp, Engine::Tc));
+    assert!(at > 0 && costs.programs_cores.is_none(), "{at}: {:?}", costs.programs_cores);
+    until("the programs are measured again", 50, &|costs| {
+        costs.programs_cores.is_some() && costs.unmeasured_since.is_none()
+    });
     shuntd.stop();
 }
 

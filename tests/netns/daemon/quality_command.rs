@@ -2,7 +2,7 @@
 //! behind.
 
 use nix::sys::signal::Signal;
-use shunt_inspect::quality::{Report, Side, Verdict};
+use shunt_inspect::quality::{Part, Report, Side, Symptom, Verdict};
 use shunt_testkit::{
     Host, KernelObjects, Line, LinePlan, Shunt, Stop, Topology, require_root, rulesets, wait_for, wait_until,
 };
@@ -25,26 +25,38 @@ fn goes_on(moved: std::io::Result<usize>) -> bool {
     moved.map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |bytes| bytes > 0)
 }
 
-/// Runs `work` while the LAN host downloads.
-fn under_downloads<T>(from: &Host, server: &Host, work: impl FnOnce() -> T) -> T {
+/// What TCP connections between the two hosts carry.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    v6: bool,
+    /// From the LAN host, which opens the connections, to the WAN host.
+    upload: bool,
+}
+
+const DOWNLOADS: Load = Load { v6: false, upload: false };
+
+/// Runs `work` while the LAN host downloads or uploads.
+fn under<T>(load: Load, from: &Host, server: &Host, work: impl FnOnce() -> T) -> T {
     let stop = Stop::default();
-    let listener = server.ns.within(|| TcpListener::bind(server.at(PORT))).unwrap();
+    let to = if load.v6 { server.at6(PORT) } else { server.at(PORT) };
+    let listener = server.ns.within(|| TcpListener::bind(to)).unwrap();
     thread::scope(|scope| {
         let _end = stop.on_drop();
         for _ in 0..CONNECTIONS {
-            let mut near = from.ns.within(|| TcpStream::connect(server.at(PORT))).unwrap();
-            let (mut far, _) = listener.accept().unwrap();
+            let near = from.ns.within(|| TcpStream::connect(to)).unwrap();
+            let (far, _) = listener.accept().unwrap();
+            let (mut sender, mut receiver) = if load.upload { (near, far) } else { (far, near) };
             let stop = &stop;
-            far.set_write_timeout(Some(TIMEOUT)).unwrap();
-            near.set_read_timeout(Some(TIMEOUT)).unwrap();
+            sender.set_write_timeout(Some(TIMEOUT)).unwrap();
+            receiver.set_read_timeout(Some(TIMEOUT)).unwrap();
             scope.spawn(move || {
-                while !stop.is_set() && goes_on(far.write(&[7; 16_384])) {
+                while !stop.is_set() && goes_on(sender.write(&[7; 16_384])) {
                     thread::sleep(Duration::from_millis(4));
                 }
             });
             scope.spawn(move || {
                 let mut block = [0; 65_536];
-                while !stop.is_set() && goes_on(near.read(&mut block)) {}
+                while !stop.is_set() && goes_on(receiver.read(&mut block)) {}
             });
         }
         work()
@@ -80,7 +92,7 @@ fn a_bad_line_is_named_by_fast_packets() {
         Line::before(lab.wan(), LinePlan { delay: DELAY, lost_to_router: LOST, ..LinePlan::default() });
     let shunt = Shunt::on(lab.router());
     shunt.done("up --engine tc");
-    let output = under_downloads(lab.lan(), lab.wan(), || {
+    let output = under(DOWNLOADS, lab.lan(), lab.wan(), || {
         all_are_fast(&shunt);
         shunt.run("quality --for 5s --wan r1 --json")
     });
@@ -100,6 +112,84 @@ fn a_bad_line_is_named_by_fast_packets() {
 }
 
 #[test]
+fn round_trips_and_losses_of_ipv6_are_those_of_the_line() {
+    if !require_root() {
+        return;
+    }
+    let lab = router();
+    let plan = LinePlan { delay: DELAY * 2, lost_to_router: LOST, ..LinePlan::default() };
+    let line = Line::before(lab.wan(), plan);
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine tc");
+    let downloads = Load { v6: true, ..DOWNLOADS };
+    let output = under(downloads, lab.lan(), lab.wan(), || {
+        all_are_fast(&shunt);
+        line.forget_delays();
+        shunt.run("quality --for 5s --wan r1 --json")
+    });
+    assert_eq!(output.code, Some(30), "{output:?}");
+    let report: Report = serde_json::from_str(&output.out).unwrap();
+    let wan = &report.sides[&Side::Wan];
+    let times = wan.round_trip.unwrap();
+    let (p50, p95) = (times.p50.unwrap().ms, times.p95.unwrap().ms);
+    let truth = line.round_trip_ms();
+    assert!(p50 > 0.95 * truth && p50 < 1.05 * truth + 2.0, "{truth} ms: {report:#?}");
+    let [low, high] = line.round_trip_quantile_ms(0.95);
+    // A line whose threads had to wait for a CPU delayed some frames for longer, and which ones is not known.
+    if high < 1.2 * truth {
+        assert!(p95 > 0.95 * low && p95 < 1.05 * high + 2.0, "{low} to {high} ms: {report:#?}");
+    } else {
+        eprintln!("the line did not keep its delay: {truth} ms, p95 {low} to {high} ms; measured {p95} ms");
+        assert!(p95 >= p50, "{report:#?}");
+    }
+    let (share, truth) = (wan.towards_router.share.unwrap(), line.loss_to_router());
+    assert!(share.low < truth && truth < share.high, "{truth}: {report:#?}");
+    let host = report.hosts.iter().find(|one| one.host == Some(lab.lan().v6.into())).unwrap();
+    assert!(host.sides.contains_key(&Side::Wan), "{report:#?}");
+    shunt.done("down");
+}
+
+#[test]
+fn losses_on_the_lan_side_are_those_of_the_line_in_both_directions() {
+    if !require_root() {
+        return;
+    }
+    for upload in [false, true] {
+        let lab = router();
+        let plan = if upload {
+            LinePlan { delay: DELAY, lost_to_router: LOST, ..LinePlan::default() }
+        } else {
+            LinePlan { delay: DELAY, lost_from_router: LOST, ..LinePlan::default() }
+        };
+        let line = Line::before(lab.lan(), plan);
+        let shunt = Shunt::on(lab.router());
+        shunt.done("up --engine tc");
+        let output = under(Load { v6: upload, upload }, lab.lan(), lab.wan(), || {
+            all_are_fast(&shunt);
+            shunt.run("quality --for 5s --wan r1 --json")
+        });
+        assert_eq!(output.code, Some(30), "{output:?}");
+        let report: Report = serde_json::from_str(&output.out).unwrap();
+        let lan = &report.sides[&Side::Lan];
+        let (share, truth, symptom) = if upload {
+            (lan.towards_router.share, line.loss_to_router(), Symptom::LosesTowardsRouter)
+        } else {
+            (lan.from_router.share, line.loss_from_router(), Symptom::LosesFromRouter)
+        };
+        let share = share.unwrap();
+        assert!(share.low < truth && truth < share.high, "upload {upload}, {truth}: {report:#?}");
+        let blamed: Vec<_> = report.findings.iter().map(|one| (one.part, one.symptom)).collect();
+        assert!(blamed.contains(&(Part::LanSide, symptom)), "upload {upload}: {report:#?}");
+        // The other side lost nothing, and is not blamed for losses.
+        assert!(
+            !blamed.iter().any(|(part, what)| *part == Part::WanSide && *what != Symptom::Waits),
+            "{blamed:?}"
+        );
+        shunt.done("down");
+    }
+}
+
+#[test]
 fn packets_of_the_engine_xdp_are_not_seen_and_the_answer_says_so() {
     if !require_root() {
         return;
@@ -107,7 +197,7 @@ fn packets_of_the_engine_xdp_are_not_seen_and_the_answer_says_so() {
     let lab = router();
     let shunt = Shunt::on(lab.router());
     shunt.done("up --engine xdp");
-    under_downloads(lab.lan(), lab.wan(), || {
+    under(DOWNLOADS, lab.lan(), lab.wan(), || {
         all_are_fast(&shunt);
         let output = shunt.run("quality --for 2s --wan r1");
         assert_eq!(output.code, Some(2), "{output:?}");
@@ -135,7 +225,13 @@ fn what_cannot_be_answered_is_said_with_the_way_out() {
     for (words, code, part) in [
         ("quality", 2, "no default route leads to a port; name the port of the WAN side: --wan PORT"),
         ("quality --wan eth9", 2, "eth9 is no port of this instance; its ports are r0, r1"),
-        ("quality --wan r1 --for 0.5", 2, "--for: at least 1s"),
+        ("quality --wan r1 --for 0.5", 2, "expected 1s to 1d"),
+        ("quality --wan r1 --host nosuch", 2, "--host: no host `nosuch` in the DHCP leases and /etc/hosts; "),
+        (
+            "quality --wan r1 --for 1 --host 203.0.113.9",
+            2,
+            "no TCP data of 203.0.113.9 passed the ports; seen was no host",
+        ),
         ("quality --wan r1 --for 1", 2, "no TCP data passed the ports"),
     ] {
         let output = shunt.run(words);
@@ -145,6 +241,10 @@ fn what_cannot_be_answered_is_said_with_the_way_out() {
     lab.router().run(&format!("ip route add default via {}", lab.wan().v4));
     let output = shunt.run("quality --for 1");
     assert!(output.out.contains("no TCP data passed the ports"), "{output:?}");
+    let output = shunt.run("quality --for 1 --wan r0");
+    let refusal =
+        "--wan: a default route leads to r1, and none to r0, so r1 cannot be on the LAN side: --wan r1";
+    assert_eq!((output.code, output.err.trim_end()), (Some(2), format!("shunt: {refusal}").as_str()));
     shunt.done("down");
 }
 

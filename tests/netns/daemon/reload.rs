@@ -169,7 +169,9 @@ fn keys_that_are_applied_in_place_leave_flows_fast() {
     assert!(config.differs.is_empty() && config.unusable.is_none(), "{config:?}");
     let last = config.last_reload.unwrap();
     assert_eq!((last.by.as_str(), last.keys.len(), last.refused), ("shunt reload", 13, None));
-    assert_eq!(shuntd.status().unused_queues.len(), 1);
+    let status = shuntd.status();
+    assert_eq!((status.unused_queues.len(), status.unused_keys.len()), (1, 1));
+    assert_eq!(status.unused_keys[0].key, "hosts");
     let (code, text) = printed(&shuntd.shunt(&["reload"]));
     assert!(code == Some(0) && text.contains("nothing differs from what runs"), "{text}");
     wait_until("debug messages are logged", || {

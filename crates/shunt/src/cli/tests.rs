@@ -68,6 +68,14 @@ fn a_line_that_is_not_understood_is_answered_in_one_line_with_a_way_out() {
             "compare a.json",
             "the following required arguments were not provided: <B>; see `shunt compare --help`",
         ),
+        (
+            "quality --limit -1s",
+            "`-1`: a value is not negative, and no option begins with a digit; see `shunt quality --help`",
+        ),
+        ("verify --limit 0", "invalid value '0' for '--limit <N>': expected 1 to 16"),
+        ("watch --count 0", "invalid value '0' for '--count <N>': expected 1 or more"),
+        ("why --dport 99999", "invalid value '99999' for '--dport <PORT>': expected 0 to 65535"),
+        ("hosts", "unrecognized subcommand 'hosts'; `shunt usage` shows what each host sends and receives"),
         ("reg show", "unrecognized subcommand 'show'; see `shunt reg --help`"),
         (
             "up --dry-run --foreground",

@@ -65,7 +65,8 @@ impl ConnectionArgs {
         let mut selection = self.selection.selection();
         let mut words = self.words.as_slice();
         if let [first, rest @ ..] = words {
-            let proto = [Proto::Tcp, Proto::Udp].into_iter().find(|proto| proto.to_string() == *first);
+            let is_meant = |proto: &Proto| proto.to_string().eq_ignore_ascii_case(first);
+            let proto = [Proto::Tcp, Proto::Udp].into_iter().find(is_meant);
             if let Some(proto) = proto {
                 selection.proto = Some(proto);
                 words = rest;
@@ -101,6 +102,10 @@ fn address_and_port(word: &str) -> Result<(Network, Option<u16>), String> {
 /// The address of a host by its name; `why` says why the word is no address.
 fn address_of(word: &str, names: &HostNames, why: &str) -> Result<IpAddr, Failure> {
     match names.addresses(word).as_slice() {
+        [] if is_word(word) => Err(usage(format!(
+            "`{word}` is neither tcp nor udp, nor a host that this machine knows (`shunt usage` lists them), nor an \
+             address such as 192.0.2.1 or 2001:db8::1"
+        ))),
         [] => Err(usage(why)),
         [address] => Ok(*address),
         several => {
@@ -111,6 +116,12 @@ fn address_of(word: &str, names: &HostNames, why: &str) -> Result<IpAddr, Failur
             )))
         }
     }
+}
+
+/// Whether this can be the name of a host, and no address with a mistake.
+fn is_word(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
 /// Whether this is what may stand before a port.
@@ -136,6 +147,33 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn duration_or_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds.map_or_else(|| duration(text), Ok)
+}
+
+/// Reads a time within these bounds by one of the functions above.
+pub(crate) fn time_within(
+    read: fn(&str) -> Result<Duration, String>,
+    shortest: Duration,
+    longest: Duration,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    move |text| {
+        let time = read(text)?;
+        let [from, to] = [shortest, longest].map(readable);
+        if (shortest..=longest).contains(&time) { Ok(time) } else { Err(format!("expected {from} to {to}")) }
+    }
+}
+
+/// A time as one would type it: days as such, since humantime makes months of them.
+fn readable(time: Duration) -> String {
+    const DAY: u64 = 86_400;
+    match time.as_secs() {
+        seconds @ DAY.. if seconds.is_multiple_of(DAY) => format!("{}d", seconds / DAY),
+        _ => humantime::format_duration(time).to_string(),
+    }
+}
+
+/// An IP address.
+pub(crate) fn address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| "expected an address, such as 192.0.2.1 or 2001:db8::1".to_owned())
 }
 
 /// A number of bytes, such as 1500 or 9k.
@@ -211,6 +249,31 @@ mod tests {
         {
             assert!(why(wrong).unwrap_err().message.contains(part), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_time_out_of_bounds_is_refused_with_both_bounds() {
+        let (shortest, longest) = (Duration::from_secs(3), Duration::from_secs(3600));
+        let read = time_within(duration_or_seconds, shortest, longest);
+        assert_eq!((read("3"), read("1h")), (Ok(shortest), Ok(longest)));
+        for wrong in ["0", "0s", "2999ms", "3601s", "9999999"] {
+            assert_eq!(read(wrong).unwrap_err(), "expected 3s to 1h", "{wrong}");
+        }
+        assert!(read("soon").unwrap_err().contains("such as 500ms"));
+        let long = time_within(duration, Duration::from_millis(1), Duration::from_secs(365 * 86_400));
+        assert_eq!(long("0s").unwrap_err(), "expected 1ms to 365d");
+    }
+
+    #[test]
+    fn a_word_that_is_no_host_is_answered_with_all_that_it_could_be() {
+        let why =
+            |words: &str| parse_args::<ConnectionArgs>(words).unwrap().selection_with(HostNames::default);
+        assert_eq!(why("TCP 192.0.2.1").unwrap().proto, Some(Proto::Tcp));
+        for wrong in ["icmp 192.0.2.1", "lan0", "www.example.com"] {
+            let said = why(wrong).unwrap_err().message;
+            assert!(said.contains("neither tcp nor udp, nor a host") && said.contains("192.0.2.1"), "{said}");
+        }
+        assert!(why("192.0.2").unwrap_err().message.contains("`192.0.2` is not an IP address"));
     }
 
     #[test]

@@ -163,6 +163,13 @@ pub(super) fn read(name: &str) -> Result<Case, Failure> {
         )),
         _ => bad_file(&path, error),
     })?;
+    let is_text = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    if !text.lines().any(is_text) {
+        return Err(bad_file(
+            &path,
+            "the case is empty; `shunt model cases template` prints one to begin with",
+        ));
+    }
     Case::parse(&text).map_err(|error| match error {
         CaseError::Document(error) => bad_file(&path, describe_toml_error(&text, &error)),
         other => bad_file(&path, other),

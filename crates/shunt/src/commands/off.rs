@@ -2,7 +2,7 @@
 
 pub(crate) mod view;
 
-use super::arguments::{ConnectionArgs, duration};
+use super::arguments::{ConnectionArgs, duration, time_within};
 use crate::{
     client::control::Client,
     command::{Command, Context},
@@ -17,6 +17,8 @@ use std::time::Duration;
 use view::OffRules;
 
 const PATH: &str = "/v1/off";
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(OffRule::LONGEST_S);
 
 /// Turns the fast path off for connections that `shunt verify` compares, until [`turn_on`] or until this time is over.
 pub(super) async fn turn_off(client: &Client, which: Selection, time: Duration) -> anyhow::Result<()> {
@@ -46,8 +48,8 @@ pub(super) async fn turn_on(client: &Client, which: Selection) -> anyhow::Result
 pub(crate) struct OffArgs {
     #[command(flatten)]
     connections: ConnectionArgs,
-    /// Turn the fast path on again after this time, such as 10m.
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    /// Turn the fast path on again after this time, such as 10m: 1s to 365d.
+    #[arg(long = "for", value_name = "TIME", value_parser = time_within(duration, SHORTEST, LONGEST))]
     during: Option<Duration>,
 }
 
@@ -56,6 +58,9 @@ pub(crate) struct OffArgs {
 pub(crate) struct OnArgs {
     #[command(flatten)]
     connections: ConnectionArgs,
+    /// Refused, with the way out.
+    #[arg(long = "for", value_name = "TIME", hide = true)]
+    during: Option<String>,
 }
 
 /// A resolved `shunt off`.
@@ -121,13 +126,27 @@ impl Command for OnArgs {
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<OffRemoval> {
-        let which = self.connections.selection()?;
-        Ok(OffRemoval { which: Some(which).filter(|which| *which != Selection::default()) })
+        Ok(self.plan()?)
     }
 
     async fn run(plan: OffRemoval, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
         let count = context.client.send(Method::DELETE, PATH, &plan).await?;
         show(&Counted::new(count, "rule", |rules| format!("{rules} removed")))
+    }
+}
+
+impl OnArgs {
+    /// A time is refused: a rule that comes back would have to be kept beside the one that was removed.
+    fn plan(&self) -> Result<OffRemoval, Failure> {
+        let which = self.connections.selection()?;
+        if let Some(time) = &self.during {
+            let words = if which == Selection::default() { "192.168.1.2".to_owned() } else { which.words() };
+            return Err(usage(format!(
+                "--for: `shunt on` ends a rule for good; on for a while, then off again: shunt on {words} && sleep {time} \
+                 && shunt off {words}; off for a while, then on again: shunt off {words} --for {time}"
+            )));
+        }
+        Ok(OffRemoval { which: Some(which).filter(|which| *which != Selection::default()) })
     }
 }
 
@@ -145,6 +164,15 @@ mod tests {
         assert_eq!((request.which.words().as_str(), request.for_s), ("--dport 5060", None));
         assert!(plan("--for 10m").unwrap_err().message.contains("name a host"));
         assert!(plan("lan0").is_err());
+    }
+
+    #[test]
+    fn on_for_a_while_is_refused_with_the_commands_that_do_it() {
+        let plan = |words: &str| parse_args::<OnArgs>(words).unwrap().plan();
+        let said = plan("tcp 192.168.1.2 --for 10m").unwrap_err().message;
+        let commands = "shunt on tcp 192.168.1.2 && sleep 10m && shunt off tcp 192.168.1.2";
+        assert!(said.contains(commands) && said.contains("shunt off tcp 192.168.1.2 --for 10m"), "{said}");
+        assert!(plan("--for 10m").is_err() && plan("192.168.1.2").is_ok());
     }
 
     #[test]

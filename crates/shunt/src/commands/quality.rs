@@ -3,7 +3,7 @@
 mod view;
 
 use super::{
-    arguments::{duration_or_seconds, port_name},
+    arguments::{duration_or_seconds, port_name, time_within},
     hosts::names_of_this_machine,
     measure::measure_and_show,
     off::{turn_off, turn_on},
@@ -19,14 +19,24 @@ use clap_complete::engine::ArgValueCandidates;
 use nix::unistd::geteuid;
 use shunt_api::{Failure, FailureCode, HostNames, Instance, PortStatus, Proto, Selection, Status};
 use shunt_inspect::quality::{self, QualityError, Request, Side, Unseen};
-use std::{collections::BTreeMap, net::IpAddr, sync::atomic::AtomicBool, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
 use view::Shown;
 
 const STARTED: &str = "shunt: observing; Ctrl-C ends it and shows what was seen\n";
 const STATUS: &str = "/v1/status";
 const SHORTEST: Duration = Duration::from_secs(1);
+/// Longer, round trips of the night would hide those of the evening.
+const LONGEST: Duration = Duration::from_secs(86_400);
 /// The fast path is off for longer than the observation, which starts later.
 const MARGIN: Duration = Duration::from_secs(10);
+
+/// The most names of hosts that a message has.
+const HOSTS_NAMED: usize = 10;
 
 /// Find out who is to blame for a slow connection: the LAN side, the router, or the WAN side with the provider.
 ///
@@ -37,8 +47,9 @@ const MARGIN: Duration = Duration::from_secs(10);
 /// tell, and what would.
 #[derive(Debug, Args)]
 pub(crate) struct QualityArgs {
-    /// How long to observe.
-    #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = duration_or_seconds)]
+    /// How long to observe, 1s to 1d.
+    #[arg(long = "for", value_name = "TIME", default_value = "30s",
+        value_parser = time_within(duration_or_seconds, SHORTEST, LONGEST))]
     time: Duration,
     /// Only the traffic of this host, by name or address. The time inside the router is that of all packets.
     #[arg(long, value_name = "HOST")]
@@ -51,7 +62,7 @@ pub(crate) struct QualityArgs {
     #[arg(long)]
     off: bool,
     /// Show at most this many hosts, those with most traffic.
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
     limit: usize,
 }
 
@@ -67,8 +78,8 @@ impl Command for QualityArgs {
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<Self> {
-        if self.time < SHORTEST {
-            return Err(usage("--for: at least 1s").into());
+        if let Some(host) = &self.host {
+            known_host(host, &names_of_this_machine())?;
         }
         Ok(self)
     }
@@ -79,7 +90,8 @@ impl Command for QualityArgs {
             return Err(Failure::new(FailureCode::NotRoot, why).into());
         }
         let now: Status = context.client.get(STATUS).await?;
-        let request = Request { ports: sides(&now.ports, &plan.wan)?, time: plan.time };
+        let default_routes = quality::default_route_devices();
+        let request = Request { ports: sides(&now.ports, &plan.wan, &default_routes)?, time: plan.time };
         let tcp = Selection { proto: Some(Proto::Tcp), ..Selection::default() };
         // A rule of the user's stays.
         let off = (plan.off && !now.off.iter().any(|rule| rule.which == tcp)).then_some(tcp);
@@ -104,24 +116,54 @@ impl QualityArgs {
         let observed = quality::observe(request, stop, || write_stderr(STARTED)).map_err(failure)?;
         let unseen = unseen(&before.ports, &status()?.ports);
         let names = names_of_this_machine();
-        let report = observed.report(
-            Some(unseen),
-            |host| is_wanted(host, self.host.as_deref(), &names),
-            |host| names.name(host).map(str::to_owned),
-        );
-        Ok(Shown { report, limit: self.limit })
+        let report_of = |wanted: Option<&str>| {
+            observed.report(
+                Some(unseen),
+                |host| is_wanted(host, wanted, &names),
+                |host| names.name(host).map(str::to_owned),
+            )
+        };
+        let report = report_of(self.host.as_deref());
+        let unseen_host = self.host.clone().filter(|_| report.hosts.is_empty()).map(|wanted| {
+            let all = report_of(None);
+            let seen = all.hosts.iter().take(HOSTS_NAMED).map(view::name).collect();
+            view::UnseenHost { wanted, seen }
+        });
+        Ok(Shown { report, limit: self.limit, unseen_host })
     }
 }
 
-/// The side of each port. Without names, the WAN side has the ports that default routes lead to.
-fn sides(ports: &[PortStatus], wan: &[String]) -> Result<BTreeMap<String, Side>, Failure> {
+/// The side of each port. Without names, the WAN side has the ports that default routes lead to; with names, it must
+/// have them.
+fn sides(
+    ports: &[PortStatus],
+    wan: &[String],
+    default_routes: &BTreeSet<String>,
+) -> Result<BTreeMap<String, Side>, Failure> {
     if let Some(unknown) = wan.iter().find(|name| !ports.iter().any(|port| port.name == **name)) {
         let all: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
         let why = format!("--wan: {unknown} is no port of this instance; its ports are {}", all.join(", "));
         return Err(usage(why));
     }
-    let found = quality::default_route_devices();
-    let is_wan = |name: &String| if wan.is_empty() { found.contains(name) } else { wan.contains(name) };
+    let of_lines: Vec<&str> =
+        ports.iter().map(|port| port.name.as_str()).filter(|name| default_routes.contains(*name)).collect();
+    if let Some(line) = of_lines.iter().find(|line| !wan.is_empty() && !wan.iter().any(|one| one == **line)) {
+        let no_lines: Vec<&str> =
+            wan.iter().map(String::as_str).filter(|name| !of_lines.contains(name)).collect();
+        let lan = if no_lines.is_empty() {
+            String::new()
+        } else {
+            format!(", and none to {}", no_lines.join(", "))
+        };
+        let options: Vec<String> = of_lines.iter().map(|line| format!("--wan {line}")).collect();
+        return Err(usage(format!(
+            "--wan: a default route leads to {line}{lan}, so {line} cannot be on the LAN side: {}",
+            options.join(" ")
+        )));
+    }
+    let is_wan = |name: &String| {
+        if wan.is_empty() { default_routes.contains(name) } else { wan.contains(name) }
+    };
     let side = |name: &String| if is_wan(name) { Side::Wan } else { Side::Lan };
     let sides: BTreeMap<String, Side> =
         ports.iter().map(|port| (port.name.clone(), side(&port.name))).collect();
@@ -132,6 +174,30 @@ fn sides(ports: &[PortStatus], wan: &[String]) -> Result<BTreeMap<String, Side>,
         Some(Side::Lan) => Err(usage("all ports are on the WAN side; name its ports: --wan PORT")),
         None => Ok(sides),
     }
+}
+
+/// Refuses the name of a host that no lease and not /etc/hosts has, with those that they have.
+fn known_host(wanted: &str, names: &HostNames) -> Result<(), Failure> {
+    if wanted.parse::<IpAddr>().is_ok() || !names.addresses(wanted).is_empty() {
+        return Ok(());
+    }
+    let known: BTreeSet<&str> = names.names().collect();
+    let named: Vec<&str> = known.iter().copied().take(HOSTS_NAMED).collect();
+    let known = match (named.len(), known.len()) {
+        (0, _) => "this machine knows no names of hosts".to_owned(),
+        (some, all) if some < all => format!("known are {} and {} more", named.join(", "), all - some),
+        _ => format!("known are {}", named.join(", ")),
+    };
+    Err(usage(format!(
+        "--host: no host `{wanted}` in the DHCP leases and /etc/hosts; {known}; an address such as 192.0.2.1 does as well"
+    )))
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|number| *number > 0)
+        .ok_or_else(|| "expected a whole number from 1 on".to_owned())
 }
 
 /// Packets that other engines forwarded meanwhile.

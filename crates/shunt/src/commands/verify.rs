@@ -3,14 +3,13 @@
 mod view;
 
 use super::{
-    arguments::{ConnectionArgs, duration_or_seconds},
+    arguments::{ConnectionArgs, duration_or_seconds, time_within},
     measure::measure_and_show,
     off::{turn_off, turn_on},
 };
 use crate::{
     client::control::Client,
     command::{Command, Context},
-    failure::usage,
     output::{Show, write_stderr},
     render::units,
 };
@@ -34,6 +33,8 @@ const RATE_OVER_MS: u64 = 500;
 const CONNECTIONS: u64 = 16;
 /// Six periods of half a second still have some packets each.
 const SHORTEST: Duration = Duration::from_secs(3);
+/// Each period adds to what is remembered of flows and round trips.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Compare what the fast path sends with what Linux sends: bytes, order and loss, of live connections.
 ///
@@ -45,8 +46,9 @@ const SHORTEST: Duration = Duration::from_secs(3);
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     connections: ConnectionArgs,
-    /// How long to verify, in at least three periods of each path.
-    #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = duration_or_seconds)]
+    /// How long to verify, 3s to 1h, in at least three periods of each path.
+    #[arg(long = "for", value_name = "TIME", default_value = "30s",
+        value_parser = time_within(duration_or_seconds, SHORTEST, LONGEST))]
     time: Duration,
     /// Follow this many connections, those with the most packets.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS))]
@@ -72,9 +74,6 @@ impl Command for VerifyArgs {
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<Verifying> {
-        if self.time < SHORTEST {
-            return Err(usage("--for: at least 3s, for three periods of each path").into());
-        }
         let selection = self.connections.selection()?;
         Ok(Verifying { selection, time: self.time, limit: self.limit as usize })
     }

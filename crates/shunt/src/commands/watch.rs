@@ -2,15 +2,19 @@
 
 pub(crate) mod view;
 
-use super::arguments::{SelectionArgs, duration};
+use super::arguments::{SelectionArgs, duration, time_within};
 use crate::{
     command::{Command, Context},
     output::{Show, write_stderr},
 };
 use clap::Args;
-use shunt_api::{Failure, FailureCode, WatchEvent};
+use shunt_api::{Failure, FailureCode, OffRule, WatchEvent};
 use std::time::Duration;
 use tokio::time::timeout;
+
+const SHORTEST: Duration = Duration::from_millis(1);
+/// As for `shunt off`.
+const LONGEST: Duration = Duration::from_secs(OffRule::LONGEST_S);
 
 /// Show events of flows as they happen: learn, activate, punt, refuse, retire, and moves of the epoch; and the end of
 /// each connection, with all packets that it had, fast and slow.
@@ -19,10 +23,10 @@ pub(crate) struct WatchArgs {
     #[command(flatten)]
     selection: SelectionArgs,
     /// End after this many events.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after this time.
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    /// End after this time, 1ms to 365d.
+    #[arg(long = "for", value_name = "TIME", value_parser = time_within(duration, SHORTEST, LONGEST))]
     during: Option<Duration>,
 }
 

@@ -132,7 +132,7 @@ impl Daemon {
         self.recorder.ticks += 1;
         if self.recorder.ticks.is_multiple_of(INTERVAL_TICKS) {
             self.record_interval();
-        } else if self.recorder.costs.are_wanted() {
+        } else if self.recorder.costs.are_wanted() || self.recorder.costs.are_due() {
             self.measure(false);
         }
         self.write_history();
@@ -194,14 +194,14 @@ impl Daemon {
         self.in_background(BlockingThread::Meter, costs::MEASURE, work, move |daemon, measured| {
             let packets = packets_since(&daemon.all_counters(), packets);
             daemon.recorder.costs.record_tables(tables);
-            daemon.on_measured(measured, packets as f64 / start.elapsed().as_secs_f64());
+            daemon.on_measured(measured, start, packets as f64 / start.elapsed().as_secs_f64());
         });
     }
 
-    /// Takes what was measured, while so many packets came in a second.
-    fn on_measured(&mut self, measured: Measured, packets_per_s: f64) {
+    /// Takes what was measured since `begun`, while so many packets came in a second.
+    fn on_measured(&mut self, measured: Measured, begun: Instant, packets_per_s: f64) {
         let recorder = &mut self.recorder;
-        let devices = recorder.costs.record(measured, packets_per_s);
+        let devices = recorder.costs.record(measured, begun, packets_per_s);
         match recorder.waiting.take() {
             Some(minute) => recorder.end_minute(minute, devices),
             None if recorder.devices.is_none() => recorder.devices = devices,

@@ -13,7 +13,7 @@ use crate::{
 };
 use shunt_api::{
     ChangeEffect, Config, ConfigStatus, Failure, FailureCode, Happening, KeyChange, LastReload, Reload,
-    ReloadRequest,
+    ReloadRequest, UnusedKey,
 };
 use shunt_core::{Action, Cause, Event};
 use std::{
@@ -266,12 +266,20 @@ impl Daemon {
             self.send_qos();
             self.warn_of_unused_queues();
         }
+        self.warn_of_unused_keys();
         if let Err(error) = self.hand_over.listeners.change(&listeners) {
             tracing::warn!("a restart will not take over the new listeners: {error}");
         }
         // Fails if the thread has ended: then the daemon ends, too.
         if let Some(changes) = &self.reloads.listeners {
             let _ = changes.send(listeners);
+        }
+    }
+
+    /// Warns of keys that have no effect.
+    pub(super) fn warn_of_unused_keys(&self) {
+        for UnusedKey { key, why, remedy } in self.config.unused_keys() {
+            tracing::warn!("{key} has no effect: {why}; {remedy}");
         }
     }
 

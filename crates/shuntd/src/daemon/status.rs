@@ -90,6 +90,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
         }),
         off: daemon.off_rules.list(unix_time()),
         unused_queues: daemon.unused_queues(),
+        unused_keys: daemon.config.unused_keys(),
         not_kept: daemon.not_kept.values().cloned().collect(),
         top_reasons: reasons::top(&total),
         ruleset: daemon.core.ruleset(),

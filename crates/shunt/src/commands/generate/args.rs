@@ -4,7 +4,10 @@
 //! namespaces that are made for the run.
 
 use super::{packets::PacketArgs, streams::StreamDefaults};
-use crate::{client::candidates, commands::arguments::duration};
+use crate::{
+    client::candidates,
+    commands::arguments::{address, duration},
+};
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use shunt_gen::{FrameSizes, Rate};
@@ -53,10 +56,10 @@ pub(crate) struct GenArgs {
     rx: Option<String>,
     /// The router's address on the link of --tx. Without it, frames are addressed to the MAC of --rx, for a cable or a
     /// bridge.
-    #[arg(long, value_name = "ADDRESS", requires = "tx", help_heading = "The router to measure")]
+    #[arg(long, value_name = "ADDRESS", requires = "tx", help_heading = "The router to measure", value_parser = address)]
     gateway: Option<IpAddr>,
     /// The router's address on the link of --rx; needed for --both.
-    #[arg(long, value_name = "ADDRESS", requires = "rx", help_heading = "The router to measure")]
+    #[arg(long, value_name = "ADDRESS", requires = "rx", help_heading = "The router to measure", value_parser = address)]
     rx_gateway: Option<IpAddr>,
     /// The destination MAC of frames from --tx, instead of resolving it by ARP or ND.
     #[arg(long, value_name = "MAC", requires = "tx", help_heading = "The router to measure")]

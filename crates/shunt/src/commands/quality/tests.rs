@@ -8,7 +8,7 @@ use shunt_api::PortPackets;
 use shunt_inspect::quality::{Report, Verdict};
 
 fn shown(json: &str) -> Shown {
-    Shown { report: sample(json), limit: 10 }
+    Shown { report: sample(json), limit: 10, unseen_host: None }
 }
 
 /// A line that loses packets, and a host that uploads nothing.
@@ -26,7 +26,7 @@ fn texts_match_their_golden_files() {
 #[test]
 fn the_exit_code_is_the_verdict() {
     let code = |verdict: Verdict| {
-        let answer = Shown { report: Report { verdict, ..lossy().report }, limit: 10 };
+        let answer = Shown { report: Report { verdict, ..lossy().report }, ..lossy() };
         answer.failure().map(|failure| failure.code.exit_code())
     };
     let verdicts = [Verdict::Sound, Verdict::Fault, Verdict::CannotTell];
@@ -58,15 +58,37 @@ fn port(name: &str, xdp: u64) -> PortStatus {
 }
 
 #[test]
+fn a_host_without_traffic_is_named_with_those_that_had_some() {
+    let mut answer = lossy();
+    answer.report.verdict = Verdict::CannotTell;
+    answer.report.hosts.clear();
+    let seen = vec!["laptop".to_owned(), "192.168.1.3".to_owned()];
+    answer.unseen_host = Some(view::UnseenHost { wanted: "192.168.1.9".to_owned(), seen });
+    let text = show(&answer, TEXT);
+    let wanted = "cannot tell: no TCP data of 192.168.1.9 passed the ports; seen was laptop, 192.168.1.3\n";
+    assert!(text.starts_with(wanted), "{text}");
+}
+
+#[test]
 fn both_sides_must_have_a_port() {
     let ports = [port("lan0", 0), port("wan0", 0)];
-    let of = |names: &[&str]| {
+    let with = |names: &[&str], default_routes: &[&str]| {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        sides(&ports, &names).map_err(|failure| failure.message)
+        let default_routes = default_routes.iter().map(|name| (*name).to_owned()).collect();
+        sides(&ports, &names, &default_routes).map_err(|failure| failure.message)
     };
+    let of = |names: &[&str]| with(names, &[]);
     let expected = [("lan0".to_owned(), Side::Lan), ("wan0".to_owned(), Side::Wan)];
     assert_eq!(of(&["wan0"]), Ok(expected.into()));
     assert!(of(&["lan0", "wan0"]).unwrap_err().contains("all ports are on the WAN side"));
+    assert!(of(&[]).unwrap_err().contains("no default route leads to a port"));
+    for names in [&[][..], &["wan0"]] {
+        assert_eq!(with(names, &["wan0", "eth9"]), of(&["wan0"]));
+    }
+    assert_eq!(
+        with(&["lan0"], &["wan0"]).unwrap_err(),
+        "--wan: a default route leads to wan0, and none to lan0, so wan0 cannot be on the LAN side: --wan wan0"
+    );
     assert!(
         of(&["eth9"]).unwrap_err().contains("eth9 is no port of this instance; its ports are lan0, wan0")
     );
@@ -94,8 +116,28 @@ fn a_host_is_named_by_address_or_name() {
 }
 
 #[test]
-fn a_second_is_the_shortest_time() {
-    let args = |words: &str| parse_args::<QualityArgs>(words).unwrap();
-    assert_eq!((args("").time, args("").limit), (Duration::from_secs(30), 10));
-    assert!(args("--for 500ms").time < SHORTEST);
+fn a_host_that_is_not_known_is_refused_with_those_that_are() {
+    let names = |count: usize| {
+        let lines: String = (1..=count).map(|n| format!("192.168.1.{n} host{n:02}\n")).collect();
+        HostNames::read(|path| if path == "/etc/hosts" { lines.clone() } else { String::new() })
+    };
+    let said = |wanted: &str, count| known_host(wanted, &names(count)).map_err(|failure| failure.message);
+    for known in ["Host01", "203.0.113.9", "2001:db8::9"] {
+        assert_eq!(said(known, 1), Ok(()));
+    }
+    assert!(said("nosuch", 0).unwrap_err().contains("no host `nosuch`"));
+    assert!(said("nosuch", 0).unwrap_err().contains("this machine knows no names of hosts; an address"));
+    assert!(said("nosuch", 2).unwrap_err().contains("known are host01, host02; an address"));
+    assert!(said("nosuch", 12).unwrap_err().contains("host10 and 2 more; an address"));
+}
+
+#[test]
+fn the_time_is_a_second_to_a_day() {
+    let args = |words: &str| parse_args::<QualityArgs>(words);
+    let typed = args("").unwrap();
+    assert_eq!((typed.time, typed.limit), (Duration::from_secs(30), 10));
+    assert_eq!(args("--for 1d").unwrap().time, LONGEST);
+    for wrong in ["--for 500ms", "--for 0", "--for 25h", "--limit 0"] {
+        assert!(args(wrong).is_err(), "{wrong}");
+    }
 }

@@ -16,12 +16,21 @@ const SEGMENTS_WANTED: u64 = 100;
 pub(super) struct Shown {
     pub(super) report: Report,
     pub(super) limit: usize,
+    /// A host that was asked for and had no traffic, and those that had some.
+    pub(super) unseen_host: Option<UnseenHost>,
+}
+
+/// A host without traffic.
+#[derive(Debug)]
+pub(super) struct UnseenHost {
+    pub(super) wanted: String,
+    pub(super) seen: Vec<String>,
 }
 
 impl Answer for Shown {
     fn text(&self, _: Format) -> String {
         let report = &self.report;
-        let mut text = verdict(report);
+        let mut text = verdict(self);
         if report.sides.values().any(|side| segments(side) > 0 || side.round_trip.is_some()) {
             let _ = write!(text, "\n{}", table(report));
             let _ = write!(text, "\n{}", hosts(report, self.limit));
@@ -42,13 +51,14 @@ impl Answer for Shown {
             Verdict::Sound => None,
             Verdict::Fault => Some(Failure::new(FailureCode::CheckFailed, faults(&self.report))),
             Verdict::CannotTell => {
-                Some(Failure::new(FailureCode::Usage, format!("cannot tell: {}", why(&self.report))))
+                Some(Failure::new(FailureCode::Usage, format!("cannot tell: {}", why(self))))
             }
         }
     }
 }
 
-fn verdict(report: &Report) -> String {
+fn verdict(shown: &Shown) -> String {
+    let report = &shown.report;
     let seen: u64 = report.sides.values().map(segments).sum();
     let observed = format!(
         "{} of {} in {:.0} s",
@@ -63,8 +73,8 @@ fn verdict(report: &Report) -> String {
                 "nothing wrong on either side and in the router, where there was enough traffic\n{observed}\n"
             )
         }
-        Verdict::CannotTell if report.unseen.is_some() => format!("cannot tell: {}\n", why(report)),
-        Verdict::CannotTell => format!("cannot tell: {}\n{observed}\n", why(report)),
+        Verdict::CannotTell if report.unseen.is_some() => format!("cannot tell: {}\n", why(shown)),
+        Verdict::CannotTell => format!("cannot tell: {}\n{observed}\n", why(shown)),
     }
 }
 
@@ -85,7 +95,12 @@ fn faults(report: &Report) -> String {
 }
 
 /// Why there is no answer, and what would tell.
-fn why(report: &Report) -> String {
+fn why(shown: &Shown) -> String {
+    let Shown { report, unseen_host, .. } = shown;
+    if let (None, Some(UnseenHost { wanted, seen })) = (report.unseen, unseen_host) {
+        let seen = if seen.is_empty() { "no host".to_owned() } else { seen.join(", ") };
+        return format!("no TCP data of {wanted} passed the ports; seen was {seen}");
+    }
     match report.unseen {
         Some(Unseen { packets, of }) => format!(
             "the engines xdp and external forwarded {packets} of {of} packets, which cannot be observed; \
@@ -163,7 +178,7 @@ fn hosts(report: &Report, limit: usize) -> String {
     align("<>", &rows)
 }
 
-fn name(host: &HostReport) -> String {
+pub(super) fn name(host: &HostReport) -> String {
     match (&host.name, host.host) {
         _ if host.is_router => "this router".to_owned(),
         (Some(name), _) => name.clone(),

@@ -1,7 +1,7 @@
 //! The lines about what Shunt itself costs: in `shunt status` and `shunt top`.
 
-use crate::render::units;
-use shunt_api::{OwnCosts, ProgramCost};
+use crate::render::{clock, units};
+use shunt_api::{EngineChange, OwnCosts, ProgramCost};
 
 /// The lines; with `verbose`, one for each program, too.
 pub(crate) fn lines(costs: Option<&OwnCosts>, verbose: bool) -> String {
@@ -15,10 +15,15 @@ pub(crate) fn lines(costs: Option<&OwnCosts>, verbose: bool) -> String {
 
 /// What Shunt itself costs, as a clause.
 fn costs_clause(costs: &OwnCosts) -> String {
-    let programs =
-        costs.programs_cores.map_or_else(String::new, |cores| format!(", programs {}", cores_of(cores)));
+    let programs = match (costs.programs_cores, &costs.unmeasured_since) {
+        (Some(cores), _) => cores_of(cores),
+        (None, Some(EngineChange { port, from, to, at })) => {
+            format!("not measured yet since {port} went from {from} to {to} at {}", clock::second(*at))
+        }
+        (None, None) => "not measured yet".to_owned(),
+    };
     format!(
-        "daemon {}{programs}; memory: daemon {}, tables {} ({} a flow)",
+        "daemon {}, programs {programs}; memory: daemon {}, tables {} ({} a flow)",
         cores_of(costs.daemon_cores),
         units::bytes(costs.daemon_bytes),
         units::bytes(costs.maps_bytes),
@@ -44,5 +49,23 @@ pub(super) fn cores_of(cores: f64) -> String {
         1.05.. => format!("{cores:.1} cores"),
         0.1..1.05 => format!("{cores:.2} of a core"),
         _ => format!("{cores:.3} of a core"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shunt_api::Engine;
+
+    #[test]
+    fn programs_that_were_not_measured_since_a_change_of_engine_are_named_so() {
+        let change =
+            EngineChange { port: "wan0".to_owned(), from: Engine::Xdp, to: Engine::Tc, at: 1_795_968_312 };
+        let said =
+            |unmeasured_since| lines(Some(&OwnCosts { unmeasured_since, ..OwnCosts::default() }), false);
+        let since = said(Some(change));
+        let wanted = "programs not measured yet since wan0 went from xdp to tc at 2026-11-29 16:05:12 UTC;";
+        assert!(since.contains(wanted), "{since}");
+        assert!(said(None).contains("programs not measured yet; memory"), "{}", said(None));
     }
 }

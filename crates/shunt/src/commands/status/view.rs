@@ -8,7 +8,7 @@ use crate::{
 };
 use shunt_api::{
     Engine, FilterHook, LongestStep, NotKept, PortStatus, Probe, RestartKind, RuleNote, RulesetStatus,
-    SlowCause, Status, TopReason, UnstableStation, UnusedQueues,
+    SlowCause, Status, TopReason, UnstableStation, UnusedKey, UnusedQueues,
 };
 use std::collections::BTreeMap;
 
@@ -38,6 +38,7 @@ pub(crate) fn started(status: &Status) -> String {
         + &slow_causes(&status.slow_causes)
         + &off_rules(&status.off)
         + &unused_queues(&status.unused_queues)
+        + &unused_keys(&status.unused_keys)
         + &format!(
             "nothing restarts this daemon if it dies; to let systemd run it, now and at each boot: shunt down{}, then systemctl enable --now shuntd@{}\n",
             instance_option(&status.instance),
@@ -57,6 +58,14 @@ pub(crate) fn slow_causes(causes: &[SlowCause]) -> String {
 pub(crate) fn unused_queues(unused: &[UnusedQueues]) -> String {
     let one = |UnusedQueues { port, why, remedy }: &UnusedQueues| {
         format!("{} the queues of {port} are not in use: {why}\n    {remedy}\n", style::warning("queues:"))
+    };
+    unused.iter().map(one).collect()
+}
+
+/// Keys of the configuration that have no effect, each with why and what to do.
+pub(crate) fn unused_keys(unused: &[UnusedKey]) -> String {
+    let one = |UnusedKey { key, why, remedy }: &UnusedKey| {
+        format!("{} {key} has no effect: {why}\n    {remedy}\n", style::warning("config:"))
     };
     unused.iter().map(one).collect()
 }
@@ -89,11 +98,31 @@ fn link(up: bool) -> String {
     if up { style::good("up") } else { style::bad("down") }
 }
 
-/// One line for each port: its name, its engine, and the reason for this engine.
+/// One line for each engine and reason: the ports, their engine, and the reason for it.
 fn ports(status: &Status) -> String {
-    let row =
-        |port: &PortStatus| vec![port.name.clone(), port.engine.to_string(), port.engine_reason.clone()];
-    align("<", &status.ports.iter().map(row).collect::<Vec<_>>())
+    let ports = status.ports.iter();
+    engine_rows(ports.map(|port| (port.name.as_str(), port.engine, port.engine_reason.as_str())))
+}
+
+/// A line for each engine and reason of these ports, with the names of the ports before it.
+pub(crate) fn engine_rows<'p>(ports: impl Iterator<Item = (&'p str, Engine, &'p str)>) -> String {
+    let by_reason = by_text(ports.map(|(name, engine, reason)| (name, (engine, reason))));
+    let row = |((engine, reason), names): ((Engine, &str), Vec<&str>)| {
+        vec![names.join(", "), engine.to_string(), reason.to_owned()]
+    };
+    align("<", &by_reason.into_iter().map(row).collect::<Vec<_>>())
+}
+
+/// The names that have the same text, in the order of the first ones.
+pub(crate) fn by_text<'p, T: PartialEq>(named: impl Iterator<Item = (&'p str, T)>) -> Vec<(T, Vec<&'p str>)> {
+    let mut by_text: Vec<(T, Vec<&str>)> = Vec::new();
+    for (name, text) in named {
+        match by_text.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, names)) => names.push(name),
+            None => by_text.push((text, vec![name])),
+        }
+    }
+    by_text
 }
 
 pub(crate) fn describe(status: &Status, verbose: bool) -> String {
@@ -116,6 +145,7 @@ pub(crate) fn describe(status: &Status, verbose: bool) -> String {
     text += &slow_causes(&status.slow_causes);
     text += &off_rules(&status.off);
     text += &unused_queues(&status.unused_queues);
+    text += &unused_keys(&status.unused_keys);
     text.extend(status.not_kept.iter().map(not_kept));
     text += &format!(
         "packets  fast {} ({}), slow {}, dropped {}\n",
@@ -237,15 +267,11 @@ fn rule(note: &RuleNote) -> String {
 
 /// The reason for each engine, once for all ports that have it.
 fn engines(ports: &[PortStatus]) -> String {
-    let mut by_reason: Vec<(String, Vec<&str>)> = Vec::new();
-    for port in ports {
+    let why = |port: &PortStatus| {
         let mode = port.af_xdp_mode.map_or_else(String::new, |mode| format!(" (AF_XDP mode: {mode})"));
-        let why = format!("{}{mode}, {}", port.engine, port.engine_reason);
-        match by_reason.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, names)) => names.push(&port.name),
-            None => by_reason.push((why, vec![&port.name])),
-        }
-    }
+        format!("{}{mode}, {}", port.engine, port.engine_reason)
+    };
+    let by_reason = by_text(ports.iter().map(|port| (port.name.as_str(), why(port))));
     by_reason.iter().map(|(why, names)| format!("{}: {why}\n", names.join(", "))).collect()
 }
 

@@ -1,5 +1,5 @@
 //! The text of `shunt trace`: the likely cause, percentiles with the paths side by side, then single packets with a
-//! line for each event. Times since the event before come first.
+//! line for each event.
 
 mod cause;
 
@@ -30,8 +30,11 @@ pub(crate) fn describe(report: &Report) -> String {
         text +=
             "No packet was seen: is there traffic in this network namespace, and does the filter match it?\n";
     }
-    // Three paths fit a screen.
-    for paths in report.paths.chunks(3) {
+    if !report.paths.is_empty() {
+        text += HEADINGS;
+    }
+    // Two paths fit 80 columns.
+    for paths in report.paths.chunks(2) {
         text.push('\n');
         text += &percentiles(paths);
     }
@@ -56,29 +59,23 @@ pub(crate) fn title(path: &Path) -> String {
     format!("{} {} > {}", path.way, place(&path.from), place(&path.to))
 }
 
-/// The paths side by side; the median time since the event before comes first.
+/// What the columns of the tables of paths are.
+const HEADINGS: &str = "\nHow long packets took from one event to the next, in microseconds (us). median: half of them took less; \
+    mean: their average, which adds up to `total`; p99: 99 % took less; max: the longest. `-`: not on this path.\n";
+
+/// One path, or two side by side.
 fn percentiles(paths: &[Path]) -> String {
-    let names: Vec<String> = paths.iter().map(title).collect();
-    let mut head = vec!["event".to_owned()];
-    for _ in paths {
-        head.extend(COLUMNS.map(str::to_owned));
-    }
-    let mut table: Vec<Vec<String>> = [head].into_iter().chain(stage_rows(paths)).collect();
-    // The last row has numbers of packets.
-    let times = table.len() - 1;
-    for row in &mut table[..times] {
-        // A path without the stage has a dash in its first column.
-        let columns = row[1..].chunks_mut(COLUMNS.len()).filter(|columns| !columns[1].is_empty());
-        columns.for_each(|columns| columns.swap(0, 1));
-    }
-    table.iter_mut().for_each(|row| row.swap(0, 1));
-    table[0][0] = "since the one before (us)".to_owned();
-    // One line for each path: the columns below have the same order.
-    format!("{}\n{}", names.join(" | "), align("><>", &table))
+    let titles = match paths {
+        [left, right] => format!("left: {}; right: {}", title(left), title(right)),
+        _ => paths.iter().map(title).collect(),
+    };
+    let head = ["event"].into_iter().chain(paths.iter().flat_map(|_| COLUMNS)).map(str::to_owned).collect();
+    let table: Vec<Vec<String>> = [head].into_iter().chain(stage_rows(paths)).collect();
+    format!("{titles}\n{}", align("<>", &table))
 }
 
 /// What a path has for each stage, in microseconds.
-pub(crate) const COLUMNS: [&str; 4] = ["share", "p50", "p99", "max"];
+pub(crate) const COLUMNS: [&str; 4] = ["median", "mean", "p99", "max"];
 
 /// The stages of these paths, in the order in which packets pass them.
 pub(crate) fn stages(paths: &[Path]) -> Vec<StageName> {
@@ -111,8 +108,8 @@ pub(crate) fn stage_rows(paths: &[Path]) -> Vec<Vec<String>> {
         for path in paths {
             match path.stages.iter().find(|one| one.stage == stage) {
                 Some(one) => row.extend([
-                    us(one.share_ns),
                     us(one.times.p50_ns as f64),
+                    us(one.share_ns),
                     us(one.times.p99_ns as f64),
                     us(one.times.max_ns as f64),
                 ]),
@@ -125,17 +122,20 @@ pub(crate) fn stage_rows(paths: &[Path]) -> Vec<Vec<String>> {
         let mut row = vec![name.to_owned()];
         for path in paths {
             let times = if name == "total" { &path.total } else { &path.crossing };
-            let all = [times.mean_ns, times.p50_ns as f64, times.p99_ns as f64, times.max_ns as f64];
+            let all = [times.p50_ns as f64, times.mean_ns, times.p99_ns as f64, times.max_ns as f64];
             row.extend(all.map(us));
         }
         table.push(row);
     }
-    let mut packets = vec!["packets".to_owned()];
-    for path in paths {
-        let dropped = if path.dropped > 0 { format!("{} dropped", path.dropped) } else { String::new() };
-        packets.extend([path.packets.to_string(), dropped, String::new(), String::new()]);
+    let count = |name: &str, of: fn(&Path) -> usize| {
+        let counts =
+            paths.iter().flat_map(|path| [of(path).to_string(), String::new(), String::new(), String::new()]);
+        [name.to_owned()].into_iter().chain(counts).collect()
+    };
+    table.push(count("packets", |path| path.packets));
+    if paths.iter().any(|path| path.dropped > 0) {
+        table.push(count("dropped", |path| path.dropped));
     }
-    table.push(packets);
     table
 }
 
@@ -143,16 +143,16 @@ pub(crate) fn stage_rows(paths: &[Path]) -> Vec<Vec<String>> {
 fn events(title: &str, packet: &Packet) -> String {
     let ends = packet.ends.map_or("frame".to_owned(), |ends| ends.to_string());
     let mut table =
-        vec![["since the one before (us)", "event", "at (us)", "CPU", "thread"].map(str::to_owned)];
+        vec![["event", "us since the last", "us since the first", "CPU", "thread"].map(str::to_owned)];
     let mut at_ns = 0;
     for Step { stage, ns, cpu, thread, .. } in &packet.steps {
         at_ns += ns;
         let row =
-            [us(*ns as f64), (*stage).to_owned(), us(at_ns as f64), cpu.to_string(), thread.to_string()];
+            [(*stage).to_owned(), us(*ns as f64), us(at_ns as f64), cpu.to_string(), thread.to_string()];
         table.push(row);
     }
     let table: Vec<Vec<String>> = table.into_iter().map(Vec::from).collect();
-    format!("\n{title}: {ends}, {} bytes\n{}", packet.bytes, align("><>><", &table))
+    format!("\n{title}: {ends}, {} bytes\n{}", packet.bytes, align("<>>><", &table))
 }
 
 fn bisection(found: &Bisection) -> String {

@@ -1,10 +1,12 @@
 //! The texts of `shunt up`, also with --dry-run, and of `shunt probe`.
 
 use crate::{
-    commands::status::view::{brief, probe_table, ruleset, slow_causes, started, unused_queues},
+    commands::status::view::{
+        brief, by_text, engine_rows, probe_table, ruleset, slow_causes, started, unused_keys, unused_queues,
+    },
     render::{Answer, Format, Text, columns::align, json},
 };
-use shunt_api::{DeviceReport, DryRun, PlannedPort, ProbeReport, Status};
+use shunt_api::{DeviceReport, DryRun, ProbeReport, Status};
 use std::path::PathBuf;
 
 /// The state of a daemon that has just started.
@@ -52,11 +54,11 @@ pub(crate) fn dry_run(plan: &DryRun, verbose: bool) -> String {
     } else {
         format!("instance {} would attach to these ports; nothing is attached\n", plan.instance)
     };
-    let row =
-        |port: &PlannedPort| vec![port.name.clone(), port.engine.to_string(), port.engine_reason.clone()];
-    text += &align("<", &plan.ports.iter().map(row).collect::<Vec<_>>());
+    let ports = plan.ports.iter();
+    text += &engine_rows(ports.map(|port| (port.name.as_str(), port.engine, port.engine_reason.as_str())));
     text += &slow_causes(&plan.slow_causes);
     text += &unused_queues(&plan.unused_queues);
+    text += &unused_keys(&plan.unused_keys);
     if verbose {
         text += &ruleset(&plan.ruleset, true);
         text += &probe_table("kernel", &plan.kernel);
@@ -78,12 +80,14 @@ pub(crate) fn probed(report: &ProbeReport, verbose: bool) -> String {
     text += &probe_table("kernel", &report.kernel);
     text += &probe_table("router", &report.router);
     text += &format!("\n{}", device_table(&report.devices));
-    for device in &report.devices {
-        text += &match (&device.port, &device.no_port) {
-            (Some(port), _) => format!("{}: {}, {}\n", device.name, port.engine, port.engine_reason),
-            (None, Some(why)) => format!("{}: no port: {why}\n", device.name),
-            (None, None) => String::new(),
-        };
+    let why = |device: &DeviceReport| match (&device.port, &device.no_port) {
+        (Some(port), _) => Some(format!("{}, {}", port.engine, port.engine_reason)),
+        (None, Some(why)) => Some(format!("no port: {why}")),
+        (None, None) => None,
+    };
+    let reasons = report.devices.iter().filter_map(|device| Some((device.name.as_str(), why(device)?)));
+    for (why, names) in by_text(reasons) {
+        text += &format!("{}: {why}\n", names.join(", "));
     }
     text += &section(
         "what would stay slow",
@@ -160,6 +164,18 @@ mod tests {
             ..probe_report()
         };
         assert_golden("golden/probe-failing.txt", &failing, VERBOSE);
+    }
+
+    #[test]
+    fn ports_with_the_same_reason_share_a_line() {
+        let mut plan = planned();
+        let mut third = plan.ports[0].clone();
+        "wan0".clone_into(&mut third.name);
+        plan.ports.push(third);
+        let text = show(&plan, TEXT);
+        let reason = plan.ports[0].engine_reason.as_str();
+        assert_eq!(text.matches(reason).count(), 1, "{text}");
+        assert!(text.contains(&format!("\neth0, wan0  xdp  {reason}\n")), "{text}");
     }
 
     #[test]

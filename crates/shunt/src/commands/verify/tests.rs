@@ -60,12 +60,12 @@ fn only_active_connections_of_the_engines_tc_and_xdp_are_followed() {
 }
 
 #[test]
-fn three_seconds_are_the_shortest_time() {
-    let plan = |words: &str| {
-        let args = parse_args::<VerifyArgs>(words).unwrap();
-        (args.time, args.time < SHORTEST)
-    };
-    assert_eq!(plan(""), (Duration::from_secs(30), false));
-    assert_eq!(plan("--for 2"), (Duration::from_secs(2), true));
-    assert!(parse_args::<VerifyArgs>("--limit 17").is_err());
+fn the_time_is_three_seconds_to_an_hour() {
+    let args = |words: &str| parse_args::<VerifyArgs>(words);
+    for (words, time) in [("", Duration::from_secs(30)), ("--for 3", SHORTEST), ("--for 1h", LONGEST)] {
+        assert_eq!(args(words).unwrap().time, time, "{words}");
+    }
+    for wrong in ["--for 0s", "--for 2", "--for 3601s", "--for soon", "--limit 17"] {
+        assert!(args(wrong).is_err(), "{wrong}");
+    }
 }

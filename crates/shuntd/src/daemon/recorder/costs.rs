@@ -2,7 +2,7 @@
 
 use crate::history::DeviceCounts;
 use nix::time::{ClockId, clock_gettime};
-use shunt_api::{OwnCosts, ProgramCost};
+use shunt_api::{EngineChange, OwnCosts, ProgramCost};
 use shunt_bpf::{ProgramMeter, ProgramRuns};
 use std::{
     collections::BTreeMap,
@@ -13,11 +13,15 @@ use std::{
 /// The name of the measurement, for `shunt status`.
 pub(super) const MEASURE: &str = "measure";
 /// At lower rates, a measurement of the programs has too few packets.
-const PACKETS_PER_S_MIN: f64 = 100.0;
+const PACKETS_PER_S_MIN: f64 = OwnCosts::LEAST_PPS as f64;
 /// How long the programs are measured.
 const WINDOW: Duration = Duration::from_millis(250);
 /// How long the programs are measured again and again after somebody has asked for that.
 const WANTED: Duration = Duration::from_secs(5);
+/// Time after a change of engine, until flows have been learned again and take the new one.
+const SETTLE: Duration = Duration::from_secs(2);
+/// Time between two measurements while the time for a packet is unknown.
+const RETRY: Duration = Duration::from_secs(10);
 
 type Devices = BTreeMap<String, DeviceCounts>;
 
@@ -44,6 +48,10 @@ pub(crate) struct Costs {
     tables: (u64, u64),
     /// When somebody has asked for the figures of the programs.
     wanted: Option<Instant>,
+    /// When the programs were measured last, with enough packets or not.
+    tried: Option<Instant>,
+    /// The change of engine since which the time for a packet is unknown, and when it was seen.
+    changed: Option<(EngineChange, Instant)>,
 }
 
 impl Measured {
@@ -67,10 +75,36 @@ impl Costs {
         self.wanted.is_some_and(|wanted| wanted.elapsed() < WANTED)
     }
 
-    /// Takes what was measured, while so many packets came in a second. Returns the counts of devices.
-    pub(super) fn record(&mut self, measured: Measured, packets_per_s: f64) -> Option<Devices> {
+    /// Whether the programs are to be measured out of turn: the time for a packet is unknown, and there are packets.
+    pub(super) fn are_due(&self) -> bool {
+        let was_tried = self.tried.is_some_and(|tried| tried.elapsed() < RETRY);
+        let has_settled = self.changed.as_ref().is_none_or(|(_, at)| at.elapsed() >= SETTLE);
+        let unknown = self.packet_ns.is_none() && self.packets_per_s >= PACKETS_PER_S_MIN;
+        unknown && has_settled && !was_tried
+    }
+
+    /// Forgets the time of programs: packets run others from now on.
+    pub(super) fn change_engine(&mut self, change: EngineChange) {
+        self.changed = Some((change, Instant::now()));
+        (self.packet_ns, self.measured, self.tried) = (None, None, None);
+        self.programs.clear();
+    }
+
+    /// Takes what was measured since `begun`, while so many packets came in a second. Returns the counts of devices.
+    pub(super) fn record(
+        &mut self,
+        measured: Measured,
+        begun: Instant,
+        packets_per_s: f64,
+    ) -> Option<Devices> {
         let Measured { programs, devices, daemon_bytes } = measured;
         self.daemon_bytes = daemon_bytes.unwrap_or(self.daemon_bytes);
+        self.tried = Some(Instant::now());
+        // Packets of the engine before, or those from which flows are learned again.
+        if self.changed.as_ref().is_some_and(|(_, at)| begun < *at + SETTLE) {
+            self.tried = None;
+            return devices;
+        }
         match programs {
             Ok((programs, took)) => self.record_programs(&programs, took.as_secs_f64(), packets_per_s),
             Err(why) => tracing::debug!("cannot measure programs: {why}"),
@@ -87,6 +121,7 @@ impl Costs {
         if packets_per_s >= PACKETS_PER_S_MIN {
             let cores = programs.iter().map(|runs| runs.time.as_secs_f64()).sum::<f64>() / seconds;
             self.packet_ns = Some(cores / packets_per_s * 1e9);
+            self.changed = None;
         }
     }
 
@@ -121,6 +156,7 @@ impl Costs {
             flow_bytes,
             programs: self.programs.clone(),
             measured_ago_s: self.measured.map(|measured| measured.elapsed().as_secs_f64()),
+            unmeasured_since: self.changed.as_ref().map(|(change, _)| change.clone()),
         }
     }
 }
@@ -167,6 +203,7 @@ fn daemon_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shunt_api::Engine;
 
     #[test]
     fn counts_of_devices_are_read_by_name() {
@@ -189,6 +226,42 @@ mod tests {
         costs.record_daemon();
         let view = costs.view();
         assert!(view.daemon_cores > 0.0 && view.programs_cores.is_none(), "{view:?}");
+    }
+
+    #[test]
+    fn after_a_change_of_engine_the_cost_is_unknown_until_the_new_programs_were_measured() {
+        let mut costs = Costs::default();
+        let measured = |ms| Measured {
+            programs: Ok((
+                vec![ProgramRuns {
+                    name: "shunt_xdp".to_owned(),
+                    runs: 100,
+                    time: Duration::from_millis(ms),
+                }],
+                WINDOW,
+            )),
+            devices: None,
+            daemon_bytes: None,
+        };
+        let change = EngineChange { port: "r0".to_owned(), from: Engine::Xdp, to: Engine::Tc, at: 1000 };
+        costs.record_packets(10_000, 10.0);
+        assert!(costs.are_due());
+        costs.record(measured(3), Instant::now(), 1000.0);
+        assert!(!costs.are_due() && costs.view().programs_cores.is_some());
+        let before = Instant::now();
+        costs.change_engine(change.clone());
+        let unknown = OwnCosts { unmeasured_since: Some(change), ..OwnCosts::default() };
+        assert_eq!(costs.view(), unknown);
+        // A measurement that began before the change, or just after it.
+        for begun in [before, Instant::now()] {
+            costs.record(measured(3), begun, 1000.0);
+            assert_eq!((costs.view(), costs.are_due()), (unknown.clone(), false));
+        }
+        let settled = Instant::now() + SETTLE;
+        costs.record(measured(6), settled, 2.0);
+        assert!(costs.view().unmeasured_since.is_some() && costs.view().programs_cores.is_none());
+        costs.record(measured(6), settled, 1000.0);
+        assert!(costs.view().unmeasured_since.is_none() && costs.view().programs_cores.is_some());
     }
 
     #[test]

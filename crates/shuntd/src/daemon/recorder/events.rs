@@ -1,7 +1,8 @@
 //! Events of the history: what differs from what was seen before.
 
 use super::super::Daemon;
-use shunt_api::{Engine, Happening, LongestStep, OffBy, RulesetStatus};
+use crate::history::Clock;
+use shunt_api::{Engine, EngineChange, Happening, LongestStep, OffBy, RulesetStatus};
 use shunt_core::Cause;
 use std::collections::BTreeMap;
 
@@ -67,6 +68,10 @@ impl Daemon {
             if from != Some(engine) {
                 let view = self.core.ports().find(|(link, _)| link.name == port);
                 let why = view.map(|(_, view)| view.reason.clone()).unwrap_or_default();
+                if let Some(from) = from {
+                    let (port, at) = (port.clone(), Clock::read().now());
+                    self.recorder.costs.change_engine(EngineChange { port, from, to: engine, at });
+                }
                 self.note(Happening::Engine { port: port.clone(), from, to: engine, why });
             }
             match (was_up, up) {

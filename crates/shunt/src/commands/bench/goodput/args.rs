@@ -3,7 +3,7 @@
 use crate::{
     client::candidates,
     commands::{
-        arguments::{duration_or_seconds, ip_version},
+        arguments::{address, duration_or_seconds, ip_version},
         bench::testbed::{ENGINES, ROUTER},
     },
 };
@@ -96,10 +96,10 @@ pub(in super::super) struct RouterArgs {
     #[arg(help_heading = ROUTER, long, value_name = "DEV", requires = "tx", add = ArgValueCandidates::new(candidates::devices))]
     pub(in super::super) rx: Option<String>,
     /// The router's address on the link of --tx; once for each IP version. Leave it out if the router only bridges.
-    #[arg(help_heading = ROUTER, long = "gateway", value_name = "ADDRESS", requires = "tx")]
+    #[arg(help_heading = ROUTER, long = "gateway", value_name = "ADDRESS", requires = "tx", value_parser = address)]
     pub(in super::super) gateways: Vec<IpAddr>,
     /// The router's address on the link of --rx; once for each IP version.
-    #[arg(help_heading = ROUTER, long = "rx-gateway", value_name = "ADDRESS", requires = "rx")]
+    #[arg(help_heading = ROUTER, long = "rx-gateway", value_name = "ADDRESS", requires = "rx", value_parser = address)]
     pub(in super::super) rx_gateways: Vec<IpAddr>,
 }
 

@@ -31,8 +31,8 @@ fn what_was_seen_at_ports_has_sections_of_its_own() {
         (
             4,
             &[
-                "slow r0 &#62; r1: share",
-                "<td>qdisc</td><td>2095</td>",
+                "slow r0 &#62; r1: median",
+                "<td>qdisc</td><td>1886</td>",
                 "<figcaption>share of each stage",
                 "not seen: send",
             ],
