@@ -1,6 +1,7 @@
 //! The process of the next daemon, as the running one has it.
 
 use super::{channel::Channel, messages::FromNext};
+use crate::hangups::without_hangups;
 use std::{
     env,
     ffi::{OsStr, OsString},
@@ -64,14 +65,16 @@ impl NextDaemon {
     /// If the program cannot be started.
     pub(crate) fn start(program: &Program, deadline: Instant) -> io::Result<Self> {
         let (channel, theirs) = Channel::pair()?;
-        let child = Command::new(&program.path)
+        let mut command = Command::new(&program.path);
+        command
             .args(&program.arguments)
             .arg(SUCCESSOR)
             // It is another process that systemd watches from then on.
             .env_remove("WATCHDOG_PID")
             .env_remove("LISTEN_PID")
-            .stdin(theirs)
-            .spawn()
+            .stdin(theirs);
+        // It inherits the mask: a reload that is asked for before it has a handler must not end it.
+        let child = without_hangups(|| command.spawn())?
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.path.display())))?;
         Ok(Self { child, channel, deadline })
     }
