@@ -215,7 +215,8 @@ pub(crate) async fn across_restarts<T>(mut ask: impl AsyncFnMut() -> anyhow::Res
     let deadline = Instant::now() + NEXT_DAEMON;
     loop {
         match ask().await {
-            Err(error) if has_ended(&error) && Instant::now() < deadline => sleep(POLL_INTERVAL).await,
+            // A daemon that is about to end may refuse, too.
+            Err(_) if Instant::now() < deadline => sleep(POLL_INTERVAL).await,
             answer => return answer,
         }
     }
