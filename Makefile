@@ -130,6 +130,12 @@ browser-test: deps
 	SHUNT_BROWSER_TEST=1 $(CARGO_RUN) test --locked -p shunt --test report
 	SHUNT_BROWSER_TEST=1 $(CARGO_RUN) test --locked -p shuntd --lib -- control::tests::page
 
+# The page for LuCI in LuCI's own scripts; without SHUNT_LUCI=DIRECTORY, it says how to get these.
+.PHONY: luci-test
+browser-test: luci-test
+luci-test:
+	SHUNT_LUCI=$(SHUNT_LUCI) packaging/openwrt/page-check.sh
+
 demo: need-root build
 	$(CARGO_RUN) run --quiet --locked -p xtask -- demo $(if $(KEEP),--keep)
 

@@ -15,6 +15,7 @@ mod foreign_programs;
 #[cfg(test)]
 mod generated_docs;
 mod handover;
+mod hangups;
 mod history;
 mod iptables_poll;
 mod kept_answers;
@@ -106,7 +107,7 @@ fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
         .build()
         .map_err(|e| Failure::new(FailureCode::Internal, format!("cannot start the event loop: {e}")))?;
     // A parent process may have blocked these signals, and the daemon would inherit that.
-    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
+    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     signals.thread_unblock().map_err(failures::internal)?;
     runtime.block_on(async {
         if arguments.dry_run {
@@ -117,6 +118,8 @@ fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
         }
         // A reload may be asked for while the programs are loaded, and must not end the daemon.
         let hangup = signal(SignalKind::hangup()).map_err(failures::internal)?;
+        // Only now: the daemon before this one has blocked it, too.
+        SigSet::from(Signal::SIGHUP).thread_unblock().map_err(failures::internal)?;
         let reloads = Reloads::new(source, &config, configured.max_flows, log);
         serve(&instance, config, (reloads, hangup), (channel, received)).await
     })

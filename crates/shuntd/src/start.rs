@@ -3,6 +3,7 @@
 use crate::{
     control,
     failures::{failure, internal, load_failure},
+    hangups::without_hangups,
     history::{Clock, FILE_BYTES_MAX, History},
     kept_file::KeptFile,
     kernel_types::{self, pretends_missing},
@@ -185,12 +186,14 @@ pub(crate) fn refuse(obstacles: Vec<Failure>) -> Result<(), Failure> {
 /// Loads the programs, and attaches none.
 pub(crate) fn load(machine: &Machine, config: &Config) -> Result<DataPlane, Failure> {
     let size = Size { max_flows: config.max_flows, seed: seed() };
-    checked(DataPlane::load(size, options(machine, config)), config)
+    let load = || DataPlane::load(size, options(machine, config));
+    checked(without_hangups(load).map_err(internal)?, config)
 }
 
 /// Loads the programs on the maps of another daemon, and attaches none.
 pub(crate) fn load_on(maps: HandedMaps, machine: &Machine, config: &Config) -> Result<DataPlane, Failure> {
-    checked(DataPlane::load_on(maps, options(machine, config)), config)
+    let load = || DataPlane::load_on(maps, options(machine, config));
+    checked(without_hangups(load).map_err(internal)?, config)
 }
 
 fn options(machine: &Machine, config: &Config) -> LoadOptions {

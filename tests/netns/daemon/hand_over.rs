@@ -18,6 +18,8 @@ use std::{fs, thread, time::Duration};
 
 /// All packets must be on the slow path by then, whatever has happened to a daemon; with a second for a busy machine.
 const DEAD_MAN: Duration = Duration::from_secs(4);
+/// Shorter than the verifier takes for a program.
+const BETWEEN_SIGNALS: Duration = Duration::from_micros(200);
 /// Packets of one flow that may take the slow path for one hand-over: those that a proof takes.
 const SLOW_PER_RESTART: u64 = 2;
 
@@ -335,19 +337,60 @@ fn shunt_down_during_a_restart_ends_both_daemons() {
         return;
     }
     let rig = Rig::new(&[(FAULT, "stop:next-hello")]);
-    let pid = rig.up(Engine::Tc).pid;
+    rig.up(Engine::Tc);
     let restart = rig.shunt.start("restart");
-    let next = wait_for(Duration::from_secs(30), || child_of(pid)).unwrap();
+    let next = wait_for(Duration::from_secs(30), || next_daemon(rig.shunt.instance())).unwrap();
     rig.shunt.done("down");
     wait_until("the next daemon is gone", || kill(Pid::from_raw(next), None::<Signal>).is_err());
     drop(restart);
     assert_eq!(Settings::read(rig.lab.router()), rig.before);
 }
 
-/// A child of a process.
-fn child_of(pid: u32) -> Option<i32> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    children.split_whitespace().next()?.parse().ok()
+/// The daemon that is about to take over from the one of this instance.
+fn next_daemon(instance: &str) -> Option<i32> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = processes.filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok());
+    pids.find(|pid| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let has = |argument| line.split('\0').any(|other| other == argument);
+        has("--successor") && has(instance)
+    })
+}
+
+#[test]
+fn signals_that_ask_the_next_daemon_for_a_reload_do_not_keep_it_from_taking_over() {
+    if !require_root() {
+        return;
+    }
+    let rig = Rig::new(&[]);
+    let pid = rig.up(Engine::Tc).pid;
+    rig.teach();
+    let stop = Stop::default();
+    let (sent, (next, kind)) = thread::scope(|scope| {
+        // From its first moment on, and so often that no program is verified between two of them.
+        let signals = scope.spawn(|| {
+            let (mut sent, mut next) = (0_u64, None);
+            while !stop.is_set() {
+                next = next.or_else(|| next_daemon(rig.shunt.instance()));
+                if let Some(next) = next {
+                    sent += u64::from(kill(Pid::from_raw(next), Signal::SIGHUP).is_ok());
+                }
+                thread::sleep(BETWEEN_SIGNALS);
+            }
+            sent
+        });
+        let end = stop.on_drop();
+        let restarted = rig.restart();
+        drop(end);
+        (signals.join().unwrap(), restarted)
+    });
+    eprintln!("{sent} signals");
+    assert!(matches!(kind, RestartKind::TakenOver { .. }) && next != pid, "{kind:?}");
+    assert!(sent > 100, "{sent} signals while the programs were loaded");
+    wait_until("the last signal has made it read the file", || {
+        rig.status().config.is_some_and(|config| config.last_reload.is_some_and(|last| last.by == "SIGHUP"))
+    });
+    rig.works_and_ends();
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod legacy_rules;
 mod limits;
 mod log;
 mod look_ahead;
+mod luci;
 mod metrics;
 mod off_command;
 mod openapi;

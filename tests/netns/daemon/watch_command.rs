@@ -121,6 +121,45 @@ fn a_watch_ends_after_its_duration_and_with_the_daemon() {
 }
 
 #[test]
+fn a_watch_goes_on_with_the_next_daemon_and_says_so() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    let shunt = Shunt::on(lab.router());
+    let config = shunt.file("shunt.toml", "");
+    shunt.done(&format!("up --config {}", config.display()));
+    let mut it = watch(&shunt, "--json");
+    let mut text = watch(&shunt, "");
+    for (nth, (kind, config)) in [("taken-over", ""), ("clean", "udp_packets = 3\n")].into_iter().enumerate()
+    {
+        shunt.file("shunt.toml", config);
+        let restarted: Value = serde_json::from_str(&shunt.done("restart --json")).unwrap();
+        assert_eq!(restarted["kind"], kind, "{restarted}");
+        let followed = |line: &&str| {
+            let event: Value = serde_json::from_str(line).unwrap();
+            event["event"] == "restart" && event["pid"] == restarted["pid"] && event["kind"] == kind
+        };
+        wait_until("the restart is an event", || {
+            let out = it.out();
+            out.ends_with('\n') && out.lines().filter(followed).count() == 1
+        });
+        wait_until("the restart is a line of text", || {
+            text.out().matches(" restart  pid ").count() == nth + 1
+        });
+        let before = events(&it).len();
+        shunt.done("flush");
+        wait_until("the next daemon's events are printed", || {
+            events(&it)[before..].iter().any(|(name, cause)| name == "epoch" && cause == "flush")
+        });
+    }
+    shunt.done("down");
+    wait_until("the commands have ended", || it.ended().is_some() && text.ended().is_some());
+    assert_eq!((it.ended(), text.ended()), (Some(Some(21)), Some(Some(21))), "{}", it.err());
+    assert!(it.err().contains("the daemon has ended"), "{}", it.err());
+}
+
+#[test]
 fn the_number_of_watchers_is_limited_and_a_stuck_one_delays_nobody() {
     if !require_root() {
         return;

@@ -1,7 +1,7 @@
 //! A client of the daemon's control socket. Each request has a connection of its own.
 
 use super::http::send;
-use crate::daemon::{runtime_dir, wait_gone};
+use crate::daemon::{POLL_INTERVAL, runtime_dir, wait_gone};
 use anyhow::Context;
 use http_body_util::{BodyExt, Full};
 use hyper::{
@@ -12,7 +12,10 @@ use hyper::{
 use serde::{Serialize, de::DeserializeOwned};
 use shunt_api::{ErrorBody, Failure, FailureCode, Instance};
 use std::{io, path::PathBuf, time::Duration};
-use tokio::{net::UnixStream, time::timeout};
+use tokio::{
+    net::UnixStream,
+    time::{Instant, sleep, timeout},
+};
 
 /// The control socket of an instance. The daemon need not be running.
 #[derive(Debug)]
@@ -45,6 +48,10 @@ impl Lines<'_> {
 
 /// How long to wait for an answer. The daemon gives up on its slowest answer earlier than this and reports why.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(25);
+
+/// How long the next daemon of an instance may take to listen after the one before has ended. `shunt restart` leaves no
+/// such gap; a service manager that stops one and starts the other does.
+const NEXT_DAEMON: Duration = Duration::from_secs(5);
 
 /// A daemon that was killed takes a moment until its process is gone.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -202,6 +209,26 @@ impl Client {
         );
         Failure::new(FailureCode::Internal, text)
     }
+}
+
+/// Asks, and asks again while the instance may be between two daemons.
+///
+/// # Errors
+/// Those of the last answer.
+pub(crate) async fn across_restarts<T>(mut ask: impl AsyncFnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let deadline = Instant::now() + NEXT_DAEMON;
+    loop {
+        match ask().await {
+            // A daemon that is about to end may refuse, too.
+            Err(_) if Instant::now() < deadline => sleep(POLL_INTERVAL).await,
+            answer => return answer,
+        }
+    }
+}
+
+/// Whether this is what a client sees of a daemon that ends.
+pub(crate) fn has_ended(error: &anyhow::Error) -> bool {
+    is_not_running(error) || is_cut_off(error)
 }
 
 /// The process ID of the listener; none if it is not visible from this PID namespace.

@@ -8,7 +8,7 @@ pub(crate) mod view;
 
 use super::{arguments::duration, hosts::names_of_this_machine};
 use crate::{
-    client::control::Client,
+    client::control::{Client, across_restarts},
     command::{Command, Context},
     failure::usage,
     output::{Screen, Show},
@@ -80,12 +80,13 @@ impl Command for TopArgs {
 /// Takes samples until two of them are of the same daemon.
 async fn measure(client: &Client, interval: Duration) -> anyhow::Result<Top> {
     let mut history = History::default();
+    let mut sample = Sample::take(client).await?;
     loop {
-        let sample = Sample::take(client).await?;
         if let Some(top) = history.add(sample, &names_of_this_machine()) {
             return Ok(top);
         }
         sleep(interval).await;
+        sample = across_restarts(async || Sample::take(client).await).await?;
     }
 }
 

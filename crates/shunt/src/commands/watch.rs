@@ -1,16 +1,18 @@
-//! `shunt watch`: shows events as the daemon reports them.
+//! `shunt watch`: shows events as the daemon reports them, and goes on with the next daemon after a restart.
 
 pub(crate) mod view;
 
 use super::arguments::{SelectionArgs, duration, time_within};
 use crate::{
+    client::control::{Client, across_restarts, has_ended},
     command::{Command, Context},
     output::{Show, write_stderr},
 };
 use clap::Args;
-use shunt_api::{Failure, FailureCode, OffRule, WatchEvent};
+use shunt_api::{Failure, FailureCode, OffRule, Restart, WatchEvent};
 use std::time::Duration;
 use tokio::time::timeout;
+use view::Followed;
 
 const SHORTEST: Duration = Duration::from_millis(1);
 /// As for `shunt off`.
@@ -18,6 +20,9 @@ const LONGEST: Duration = Duration::from_secs(OffRule::LONGEST_S);
 
 /// Show events of flows as they happen: learn, activate, punt, refuse, retire, and moves of the epoch; and the end of
 /// each connection, with all packets that it had, fast and slow.
+///
+/// After `shunt restart`, the events are those of the next daemon; a line `restart` is where the others end. The
+/// command ends five seconds after the last daemon of the instance.
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
     #[command(flatten)]
@@ -47,21 +52,46 @@ impl Command for WatchArgs {
     async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
         let Self { selection, count, during } = plan;
         let path = format!("/v1/watch?{}", selection.selection().query());
-        let mut events = context.client.lines(&path).await?;
-        // On standard error, which has no events. From here on no event is missed.
-        write_stderr("watching; Ctrl-C ends it\n");
-        let watching = async {
-            for _ in 0..count.unwrap_or(u64::MAX) {
-                match events.next().await? {
-                    Some::<WatchEvent>(event) => show(&event)?,
-                    None => return Err(Failure::new(FailureCode::NotRunning, "the daemon has ended").into()),
-                }
-            }
-            Ok(())
-        };
+        let watching = watch(&context.client, &path, count.unwrap_or(u64::MAX), show);
         match during {
             Some(during) => timeout(during, watching).await.unwrap_or(Ok(())),
             None => watching.await,
         }
     }
+}
+
+async fn watch(client: &Client, path: &str, count: u64, show: Show<'_>) -> anyhow::Result<()> {
+    let mut events = client.lines(path).await?;
+    let mut pid = progress(client).await?.pid;
+    // On standard error, which has no events. From here on no event is missed.
+    write_stderr("watching; Ctrl-C ends it\n");
+    let mut left = count;
+    while left > 0 {
+        match events.next().await {
+            Ok(Some::<WatchEvent>(event)) => {
+                show(&event)?;
+                left -= 1;
+                continue;
+            }
+            Ok(None) => {}
+            Err(error) if has_ended(&error) => {}
+            Err(error) => return Err(error),
+        }
+        // No event of the next daemon is missed from here on.
+        let next = across_restarts(async || Ok((client.lines(path).await?, progress(client).await?))).await;
+        let ended = Failure::new(FailureCode::NotRunning, "the daemon has ended");
+        let (following, next) = next.map_err(|error| error.context(ended))?;
+        if next.pid == pid {
+            let why = "the daemon closed the stream, because this command read nothing for 30 s";
+            return Err(Failure::new(FailureCode::Internal, why).into());
+        }
+        (events, pid) = (following, next.pid);
+        show(&Followed::now(next))?;
+    }
+    Ok(())
+}
+
+/// The daemon that answers, and how it was started.
+async fn progress(client: &Client) -> anyhow::Result<Restart> {
+    client.get("/v1/restart").await
 }

@@ -1,6 +1,7 @@
 //! The process of the next daemon, as the running one has it.
 
 use super::{channel::Channel, messages::FromNext};
+use crate::hangups::without_hangups;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::{Errno, retry_on_intr},
@@ -95,15 +96,15 @@ impl NextDaemon {
     /// If the program cannot be started.
     pub(crate) fn start(program: &Program, deadline: Instant) -> io::Result<Self> {
         let (channel, theirs) = Channel::pair()?;
-        let launched = program
-            .command(LAUNCH)
+        let mut command = program.command(LAUNCH);
+        command
             // It is another process that systemd watches from then on.
             .env_remove("WATCHDOG_PID")
             .env_remove("LISTEN_PID")
             .stdin(theirs)
-            .stderr(Stdio::inherit())
-            .output()
-            .map_err(program.named())?;
+            .stderr(Stdio::inherit());
+        // Both processes inherit the mask: a reload that is asked for before there is a handler must not end them.
+        let launched = without_hangups(|| command.output())?.map_err(program.named())?;
         let pid = String::from_utf8_lossy(&launched.stdout).trim().parse().ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| {
             io::Error::other(format!("{}: it ended with {}", program.path.display(), launched.status))

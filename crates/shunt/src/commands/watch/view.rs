@@ -7,8 +7,47 @@ use crate::{
     },
     render::{Answer, Format, json_line},
 };
-use shunt_api::{ConnectionEnd, EndedDirection, FlowEvent, WatchEvent};
+use serde::Serialize;
+use shunt_api::{ConnectionEnd, EndedDirection, FlowEvent, Restart, RestartKind, WatchEvent};
 use std::time::{Duration, SystemTime};
+
+/// Another daemon of the instance reports the events from here on. The daemon does not report this: the command does.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename = "restart")]
+pub(crate) struct Followed {
+    /// Microseconds since 1970-01-01 UTC.
+    at_us: u64,
+    /// The process ID of the next daemon.
+    pid: u32,
+    /// What became of the flows; absent if no daemon handed over.
+    #[serde(flatten)]
+    start: Option<RestartKind>,
+}
+
+impl Followed {
+    /// A daemon that has just been found.
+    pub(crate) fn now(next: Restart) -> Self {
+        let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let at_us = u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
+        Self { at_us, pid: next.pid, start: next.start }
+    }
+}
+
+impl Answer for Followed {
+    fn text(&self, _: Format) -> String {
+        let Self { at_us, pid, start } = self;
+        let flows = match start {
+            Some(RestartKind::TakenOver { gap_ms }) => format!("has taken over flows in {gap_ms} ms"),
+            Some(RestartKind::Clean { why }) => format!("has started without flows: {why}"),
+            None => "has started without flows".to_owned(),
+        };
+        format!("{} restart  pid {pid} {flows}; events in between are lost\n", time(*at_us))
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json_line(self)
+    }
+}
 
 impl Answer for WatchEvent {
     fn text(&self, _: Format) -> String {
@@ -80,5 +119,24 @@ mod tests {
         events().iter().for_each(|event| assert_fits("golden/watch.txt", event, TEXT));
         assert_golden_text("golden/watch.txt", &watched(TEXT));
         assert_golden_text("golden/watch.jsonl", &watched(JSON));
+    }
+
+    #[test]
+    fn a_restart_is_an_event_with_what_became_of_the_flows() {
+        let followed = |start| Followed { at_us: 1_700_000_000_000_001, pid: 7, start };
+        let said = |start| show(&followed(start), TEXT);
+        assert_eq!(
+            said(Some(RestartKind::TakenOver { gap_ms: 12 })),
+            "22:13:20.000 restart  pid 7 has taken over flows in 12 ms; events in between are lost\n"
+        );
+        let why = "the configuration differs: engine".to_owned();
+        assert!(said(Some(RestartKind::Clean { why })).contains("without flows: the configuration differs"));
+        assert!(said(None).contains("pid 7 has started without flows; "));
+        let json = show(&followed(Some(RestartKind::TakenOver { gap_ms: 12 })), JSON);
+        assert_eq!(
+            json,
+            "{\"event\":\"restart\",\"at_us\":1700000000000001,\"pid\":7,\"kind\":\"taken-over\",\"gap_ms\":12}\n"
+        );
+        assert!(show(&followed(None), JSON).ends_with("\"pid\":7}\n"));
     }
 }
