@@ -174,8 +174,9 @@ struct shunt_usage {
 	__u64 expired_lost; /* expired flows whose counters did not fit shunt_expired */
 	__u64 traces_lost;
 	__u64 finals_lost; /* final counters of flows that shunt_finals had no room for */
+	__u64 unusual_ticks; /* last proof of a flow of XDP that is bridged, or gets tags; all 64 bits of jiffies */
 };
-_Static_assert(sizeof(struct shunt_usage) == 64 + 64, "shunt_usage is ABI");
+_Static_assert(sizeof(struct shunt_usage) == 64 + 72, "shunt_usage is ABI");
 
 /* One direction of a connection, as in conntrack. An IPv4 address uses the first four bytes. */
 struct shunt_tuple {

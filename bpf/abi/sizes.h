@@ -17,6 +17,7 @@ enum {
 	SHUNT_SIGHTINGS = 32768, /* a power of two */
 	SHUNT_SIGHTING_TICKS = 64,
 	SHUNT_WAYS = 4, /* slots per bucket of the index */
+	SHUNT_HINTS = 32768, /* a power of two */
 	SHUNT_UPPERS_MAX = 16384, /* devices stacked on ports */
 	SHUNT_SOURCES = 16384, /* a power of two */
 	SHUNT_SETS_MAX = 1024, /* sets of nftables that are described to the programs */

@@ -61,18 +61,19 @@ static __always_inline int shunt_ipv4_header_good(const struct iphdr *ip)
 {
 	const __u32 *word = (const __u32 *)ip;
 
-	return shunt_sum_is_zero((__u64)word[0] + word[1] + word[2] + word[3] + word[4]);
+	/* The addresses first: the sum of the pseudo header begins with them, too. */
+	return shunt_sum_is_zero((__u64)word[3] + word[4] + word[0] + word[1] + word[2]);
 }
 
 /* The sum of the pseudo header that an L4 checksum covers. */
 static __always_inline __u64 shunt_pseudo_sum(__u32 family, const void *l3, __u8 l4_proto, __u16 l4_len)
 {
 	const __u32 *word = l3 + (family == 4 ? 12 : 8);
-	__u64 sum = (__u64)shunt_htons(l4_proto) + shunt_htons(l4_len) + word[0] + word[1];
+	__u64 sum = (__u64)word[0] + word[1];
 
 	if (family == 6)
 		sum += (__u64)word[2] + word[3] + word[4] + word[5] + word[6] + word[7];
-	return sum;
+	return sum + shunt_htons(l4_len) + shunt_htons(l4_proto);
 }
 
 /*
@@ -81,7 +82,8 @@ static __always_inline __u64 shunt_pseudo_sum(__u32 family, const void *l3, __u8
  */
 static __always_inline int shunt_looks_partial(__u32 family, const void *l3, __u8 l4_proto, __u16 l4_len, __u16 check)
 {
-	return shunt_sum_is_zero(shunt_pseudo_sum(family, l3, l4_proto, l4_len) + (__u16)~check);
+	/* Plus the complement of the checksum; clang adds the constants. */
+	return shunt_sum_is_zero(shunt_pseudo_sum(family, l3, l4_proto, l4_len) + 0xffff - check);
 }
 
 /* Adds `part` bytes, a constant, if that bit of `bytes` is set, and moves `at` behind them. */

@@ -216,20 +216,16 @@ static __always_inline int shunt_is_summed(const struct shunt_packet *p, __u32 f
 	       !shunt_looks_partial(family, l3, l4_proto, p->l3_bytes - l3_size, *check);
 }
 
-/*
- * Applies the L3 and L4 part of an action; `to` holds the new addresses. The caller has checked that the headers are
- * present and writable.
- */
-static __always_inline void shunt_rewrite(void *l3, void *l4, __u32 family, __u8 l4_proto, const struct shunt_flow *f,
-					  const __u8 *to, enum shunt_checksum checksum)
+/* shunt_rewrite(), by these flags of the flow, of which a caller may know some. */
+static __always_inline void shunt_rewrite_as(void *l3, void *l4, __u32 family, __u8 l4_proto,
+					     const struct shunt_flow *f, const __u8 *to, enum shunt_checksum checksum,
+					     __u8 flags)
 {
 	struct iphdr *ip4 = l3;
 	struct ipv6hdr *ip6 = l3;
 	struct udphdr *ports = l4;
 	__u16 *check = l4 + shunt_check_offset(l4_proto);
 	__u16 old = *check, new;
-	/* Loaded once: clang cannot know that the headers do not overlap the flow. */
-	__u8 flags = f->flags;
 
 	if (shunt_unlikely(flags & SHUNT_FLOW_BRIDGED)) {
 		if (family == 4 && flags & SHUNT_FLOW_NAT)
@@ -258,6 +254,17 @@ static __always_inline void shunt_rewrite(void *l3, void *l4, __u32 family, __u8
 	/* Stored once more, since clang would take more instructions to choose between the two. */
 	if (l4_proto == IPPROTO_UDP && shunt_unlikely(!new))
 		*check = 0xffff;
+}
+
+/*
+ * Applies the L3 and L4 part of an action; `to` holds the new addresses. The caller has checked that the headers are
+ * present and writable.
+ */
+static __always_inline void shunt_rewrite(void *l3, void *l4, __u32 family, __u8 l4_proto, const struct shunt_flow *f,
+					  const __u8 *to, enum shunt_checksum checksum)
+{
+	/* The flags are loaded once: clang cannot know that the headers do not overlap the flow. */
+	shunt_rewrite_as(l3, l4, family, l4_proto, f, to, checksum, f->flags);
 }
 
 /*

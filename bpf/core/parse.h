@@ -141,6 +141,12 @@ static __always_inline __u32 shunt_l3_size(__u32 family)
 	return family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 }
 
+/* Size of both addresses, which end the L3 header. */
+static __always_inline __u32 shunt_addrs_size(__u32 family)
+{
+	return family == 4 ? 2 * sizeof(__be32) : 2 * sizeof(struct in6_addr);
+}
+
 /* Size of the L4 header, without options. */
 static __always_inline __u32 shunt_l4_size(__u8 l4_proto)
 {

@@ -368,7 +368,7 @@ static __always_inline enum shunt_reason rewrite(__u32 family, const struct shun
 	frame->dscp = (p->class_bits & SHUNT_DSCP_MASK) >> 2;
 	frame->mark = f->mark;
 	f->tcp_position = p->tcp_position;
-	shunt_count_flow(family, f, entry, p->l3_bytes, jiffies);
+	shunt_count_flow(family, f, &entry, p->l3_bytes, jiffies);
 	return SHUNT_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "include/ends/finals.h"
 #include "include/ends/silent.h"
 #include "include/changes/stations.h"
+#include "include/table/hints.h"
 
 enum {
 	SHUNT_IDLE_LEAST_MS = 5000, /* a flow that was unused for less is in use, however full the table is */
@@ -241,6 +242,8 @@ static __always_inline int edit(__u32 family, struct shunt_edit *e, const union 
 		}
 		e->flow.seen_ticks = shunt_now();
 		err = shunt_insert(family, key, hash, &e->flow, e->to, shunt_now(), &fresh);
+		if (!err && !(e->flow.flags & SHUNT_FLOW_STATIC))
+			shunt_write_hint(family, key, fresh);
 		if (!f)
 			return err;
 		/* The new entry is published: a packet finds the old or the new one, never a mixture. */

@@ -9,6 +9,7 @@
  * of them need.
  */
 #include "include/ingress/any.h"
+#include "include/table/hints.h"
 
 /* What handle_usual() handles; always a constant. */
 enum usual {
@@ -79,9 +80,18 @@ static __always_inline int find(struct __sk_buff *skb, struct shunt_packet *p, _
 
 	if (shunt_unlikely(shunt_parse_l3(family, l3, end, skb->ifindex, p, &key) != SHUNT_OK))
 		return shunt_tc_other();
-	hash = shunt_hash(family, &key);
-	if (form != NO_FLOWS && !shunt_empty())
-		f = shunt_find_soon(family, &key, hash, &entry);
+	if (form != NO_FLOWS && !shunt_empty()) {
+		if (form == UNTAGGED) {
+			entry = shunt_hinted(family, &key);
+			f = shunt_match(family, &key, entry);
+		}
+		if (!f) {
+			hash = shunt_hash(family, &key);
+			f = shunt_find_soon(family, &key, hash, &entry);
+		}
+	} else {
+		hash = shunt_hash(family, &key);
+	}
 	if (!f)
 		return shunt_is_to_group(eth) ? shunt_tc_other() :
 						miss(skb, p, family, l4_proto, form, l3, hash, jiffies);

@@ -3,6 +3,7 @@
  * XDP ingress: forwards packets of active flows whose egress port XDP can reach. All other packets pass unchanged and
  * uncounted; the tc program of the same port counts them by reason.
  */
+#include "include/table/hints.h"
 #include "include/table/maps.h"
 
 /* Verification costs instructions even where it is off, so there is an object with it and one without. */
@@ -96,6 +97,37 @@ static __noinline int pass(void)
 	return verdict;
 }
 
+/* Trims the padding, if there is any. Returns the L3 header, or 0 if the packet cannot be forwarded. */
+static __always_inline void *trimmed(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family, __u8 l4_proto,
+				     const struct shunt_flow *f)
+{
+	void *eth, *end, *l3;
+
+	if (trim(ctx, f, p->l2_bytes + p->l3_bytes))
+		return 0;
+	eth = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	l3 = eth + p->l2_bytes;
+	if ((long)bpf_xdp_get_buff_len(ctx) > end - (void *)eth && !takes_frags(f))
+		return 0;
+	return l3 + shunt_l3_size(family) + shunt_l4_size(l4_proto) > end ? 0 : l3;
+}
+
+/* Counts a packet that has been rewritten, and sends it. */
+static __always_inline int send(__u32 family, __u8 l4_proto, const struct shunt_packet *p, struct shunt_flow *f,
+				const __u32 *entry, struct shunt_counters *counters, __u32 now)
+{
+	counters->xdp_pkts++;
+	counters->xdp_bytes += p->l3_bytes;
+	if (l4_proto == IPPROTO_TCP)
+		f->tcp_position = p->tcp_position;
+	shunt_count_flow(family, f, entry, p->l3_bytes, now);
+	/* Fails if the egress port was removed. */
+	if (shunt_unlikely(bpf_redirect_map(&shunt_devmap, f->out_slot, XDP_DROP) != XDP_REDIRECT))
+		return drop_counted(counters, p->l3_bytes);
+	return XDP_REDIRECT;
+}
+
 /*
  * The functions below are inlined several times: for each family and protocol, and for untagged packets apart from
  * tagged ones. `tagged` and mostly `l4_proto` are constants.
@@ -124,14 +156,10 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 	/* Loaded again: there are too few registers to keep it. */
 	end = (void *)(long)ctx->data_end;
 	if (shunt_unlikely(l3 + p->l3_bytes != end)) {
-		if (!shunt_is_summed(p, family, l4_proto, f, l3) || trim(ctx, f, p->l2_bytes + p->l3_bytes))
+		if (!shunt_is_summed(p, family, l4_proto, f, l3))
 			return pass();
-		eth = (void *)(long)ctx->data;
-		end = (void *)(long)ctx->data_end;
-		l3 = eth + p->l2_bytes;
-		if ((long)bpf_xdp_get_buff_len(ctx) > end - (void *)eth && !takes_frags(f))
-			return pass();
-		if (l3 + shunt_l3_size(family) + shunt_l4_size(l4_proto) > end)
+		l3 = trimmed(ctx, p, family, l4_proto, f);
+		if (!l3)
 			return pass();
 	}
 	if (shunt_unlikely(f->out_tags > 1) && !fits(ctx, f, p->l3_bytes))
@@ -161,15 +189,7 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 		/* Keep clang from sharing the last store with the branch above: it would compute the address. */
 		barrier();
 	}
-	counters->xdp_pkts++;
-	counters->xdp_bytes += p->l3_bytes;
-	if (l4_proto == IPPROTO_TCP)
-		f->tcp_position = p->tcp_position;
-	shunt_count_flow(family, f, entry, p->l3_bytes, now);
-	/* Fails if the egress port was removed. */
-	if (shunt_unlikely(bpf_redirect_map(&shunt_devmap, f->out_slot, XDP_DROP) != XDP_REDIRECT))
-		return drop_counted(counters, p->l3_bytes);
-	return XDP_REDIRECT;
+	return send(family, l4_proto, p, f, &entry, counters, now);
 }
 
 static __always_inline int find(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, __u8 l4_proto, int tagged,
@@ -208,10 +228,10 @@ static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __
 }
 
 /*
- * Not inlined: tagged packets pay for a call, so that others need no registers for tags. `tpid_be` and `tci` are of the
- * tag that the driver has taken out of the frame; without one, `tpid_be` is 0.
+ * Handles any packet. Not inlined: tagged packets pay for a call, so that others need no registers for tags. `tpid_be`
+ * and `tci` are of the tag that the driver has taken out of the frame; without one, `tpid_be` is 0.
  */
-static __noinline int handle_tagged(struct xdp_md *ctx, __u32 tpid_be, __u32 tci)
+static __noinline int handle_any(struct xdp_md *ctx, __u32 tpid_be, __u32 tci)
 {
 	struct shunt_hw_tag stripped = { .tpid_be = tpid_be, .tci = tci, .present = tpid_be != 0 };
 	void *data = (void *)(long)ctx->data;
@@ -254,7 +274,7 @@ int shunt_xdp(struct xdp_md *ctx)
 #endif
 	stripped = stripped_tag(ctx);
 	if (stripped.present)
-		return handle_tagged(ctx, stripped.tpid_be, stripped.tci);
+		return handle_any(ctx, stripped.tpid_be, stripped.tci);
 	eth = shunt_untagged_macs(l3);
 	proto_be = shunt_proto_before(l3);
 	shunt_untagged(&p);
@@ -262,7 +282,135 @@ int shunt_xdp(struct xdp_md *ctx)
 		return handle(ctx, &p, 4, 0, eth, l3, end);
 	if (shunt_family_of(proto_be) == 6)
 		return handle(ctx, &p, 6, 0, eth, l3, end);
-	return shunt_is_vlan(proto_be) ? handle_tagged(ctx, 0, 0) : pass();
+	return shunt_is_vlan(proto_be) ? handle_any(ctx, 0, 0) : pass();
 }
+
+#if !defined(SHUNT_VERIFYING) && !defined(SHUNT_LOOKING_AHEAD) && !defined(SHUNT_STRIPPED_TAGS)
+
+/* The number of the entry of an untagged packet, by the index; -1 if there is none. */
+static __always_inline __s64 search(struct xdp_md *ctx, __u32 family)
+{
+	void *l3 = shunt_untagged_l3((void *)(long)ctx->data), *end = (void *)(long)ctx->data_end;
+	struct shunt_packet p;
+	union shunt_key key;
+	__u32 entry = 0;
+
+	shunt_untagged(&p);
+	if (shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, &p, &key) != SHUNT_OK ||
+	    shunt_admit_tcp(&p) != SHUNT_OK)
+		return -1;
+	return shunt_find_soon(family, &key, shunt_hash(family, &key), &entry) ? (__s64)entry : -1;
+}
+
+/* Functions, since what they parse would stay on the stack of their caller; global, so that they are verified once. */
+__noinline __s64 shunt_search4(struct xdp_md *ctx)
+{
+	return search(ctx, 4);
+}
+
+__noinline __s64 shunt_search6(struct xdp_md *ctx)
+{
+	return search(ctx, 6);
+}
+
+/*
+ * Forwards a usual packet: untagged, of a flow that is current, routed, and leaves without tags. Any other packet is
+ * left to handle_any(), which starts again; nothing is changed before all is known.
+ *
+ * Helpers are called first, since they leave few registers alone. Until the packet is parsed, the entry may be that of
+ * any flow.
+ */
+static __always_inline int forward_usual(struct xdp_md *ctx, __u32 family, __u8 l4_proto, void *l3)
+{
+	const union shunt_head excluded = { .flags = SHUNT_FLOW_BRIDGED, .out_tags = 0xff };
+	void *end = shunt_headers_end(family, l4_proto, l3);
+	struct shunt_counters *counters;
+	struct shunt_packet p;
+	union shunt_key key;
+	struct shunt_flow *f;
+	__u64 *words, now;
+	__s64 found;
+	__u32 entry;
+
+	entry = shunt_hinted(family, l3 + shunt_l3_size(family) - shunt_addrs_size(family));
+	words = shunt_words_of(family, &entry);
+	if (shunt_unlikely(!words)) {
+		found = family == 4 ? shunt_search4(ctx) : shunt_search6(ctx);
+		entry = found;
+		words = shunt_words_of(family, &entry);
+		if (found < 0 || !words)
+			return pass();
+	}
+	shunt_prefetch(words, family == 4 ? sizeof(struct shunt_entry4) : sizeof(struct shunt_entry6));
+	f = shunt_flow_at(family, words);
+	/* Keep clang from recomputing the addresses of the members from the entry. */
+	shunt_keep(f);
+	now = shunt_now();
+	counters = shunt_counters_of(f->in_slot);
+	if (shunt_unlikely(!counters))
+		return handle_any(ctx, 0, 0);
+	shunt_untagged(&p);
+	if (shunt_unlikely(shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, &p, &key) != SHUNT_OK ||
+			   shunt_admit_tcp(&p) != SHUNT_OK ||
+			   !shunt_same_key(family, (__u64 *)f - shunt_key_words(family), &key) ||
+			   !shunt_is_current(f, shunt_current_epoch(f), SHUNT_FLOW_XDP, excluded) ||
+			   !shunt_daemon_alive(&shunt_control, now) ||
+			   shunt_decide_as(f, &p, shunt_untagged_macs(l3), &shunt_control, 0, now,
+					   SHUNT_KNOWN_ROUTED) != SHUNT_OK))
+		return handle_any(ctx, 0, 0);
+	/* Keep clang from taking words of the header from registers. */
+	shunt_keep(l3);
+	if (shunt_unlikely((family == 4 && !shunt_ipv4_header_good(l3)) ||
+			   !shunt_is_summed(&p, family, l4_proto, f, l3)))
+		return pass();
+	if (shunt_unlikely(l3 + p.l3_bytes != (void *)(long)ctx->data_end)) {
+		l3 = trimmed(ctx, &p, family, l4_proto, f);
+		if (!l3)
+			return pass();
+	}
+	shunt_rewrite_as(l3, l3 + shunt_l3_size(family), family, l4_proto, f, shunt_new_addrs(f),
+			 SHUNT_CHECKSUM_FINISHED, f->flags & ~SHUNT_FLOW_BRIDGED);
+	shunt_copy_macs(shunt_untagged_macs(l3), f->l2);
+	return send(family, l4_proto, &p, f, &entry, counters, now);
+}
+
+static __always_inline int handle_usual(struct xdp_md *ctx, __u32 family, void *l3, void *end)
+{
+	__u8 l4_proto;
+
+	if (shunt_unlikely(shunt_headers_end(family, IPPROTO_UDP, l3) > end))
+		return pass();
+	l4_proto = shunt_l4_proto_of(family, l3);
+	if (l4_proto == IPPROTO_UDP)
+		return forward_usual(ctx, family, IPPROTO_UDP, l3);
+	if (l4_proto == IPPROTO_TCP && shunt_headers_end(family, IPPROTO_TCP, l3) <= end)
+		return forward_usual(ctx, family, IPPROTO_TCP, l3);
+	return pass();
+}
+
+/*
+ * As shunt_xdp(), for a plane whose flows are few and usual: they are found by hints, and what no usual packet needs
+ * is left to a function. Both programs do the same with every packet, so nothing depends on when they are exchanged.
+ */
+SEC("xdp.frags")
+int shunt_xdp_usual(struct xdp_md *ctx)
+{
+	void *l3 = shunt_untagged_l3((void *)(long)ctx->data);
+	void *end = (void *)(long)ctx->data_end;
+	__be16 proto_be;
+
+	/* One base register for both headers. */
+	shunt_keep(l3);
+	if (shunt_unlikely(shunt_empty() || shunt_headers_end(4, IPPROTO_UDP, l3) > end))
+		return XDP_PASS;
+	proto_be = shunt_proto_before(l3);
+	if (shunt_family_of(proto_be) == 4)
+		return handle_usual(ctx, 4, l3, end);
+	if (shunt_family_of(proto_be) == 6)
+		return handle_usual(ctx, 6, l3, end);
+	return shunt_is_vlan(proto_be) ? handle_any(ctx, 0, 0) : pass();
+}
+
+#endif
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

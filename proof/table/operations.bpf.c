@@ -113,7 +113,18 @@ int learn_untracked_flow(struct arguments *args)
 	return learn_as(args, SHUNT_FLOW_UNTRACKED);
 }
 
-/* Forwards a packet of a flow, as ingress does. Returns the rewritten packet in `out`. */
+/* Finds a flow by its hint, as ingress does first. */
+static __always_inline struct shunt_flow *find_by_hint(const union shunt_key *key)
+{
+	__u64 *words = shunt_words_at(4, shunt_hinted(4, key));
+
+	return words && shunt_same_key(4, words, key) ? shunt_flow_at(4, words) : 0;
+}
+
+/*
+ * Forwards a packet of a flow, as ingress does. With an `action`, looks for a hint before the index. Returns the
+ * rewritten packet in `out`.
+ */
 SEC("syscall")
 int use_flow(struct arguments *args)
 {
@@ -127,7 +138,9 @@ int use_flow(struct arguments *args)
 		return 0;
 	args->result = SHUNT_MISS;
 	make_key(args->key, &key);
-	f = shunt_empty() ? 0 : shunt_find(4, &key, shunt_hash(4, &key), &entry);
+	f = args->action ? find_by_hint(&key) : 0;
+	if (!f && !shunt_empty())
+		f = shunt_find(4, &key, shunt_hash(4, &key), &entry);
 	if (!f)
 		return 0;
 	__builtin_memset(scratch, 0, sizeof(*scratch));

@@ -2,7 +2,7 @@
 //! no ring.
 
 use crate::rig::{pairs, with_rig};
-use shunt_bpf::attach::Hook;
+use shunt_bpf::{XdpForm, attach::Hook};
 use shunt_traffic::testrun::{TestRun, XDP_PASS, XDP_REDIRECT};
 use shunt_wire::Tag;
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 fn it_forwards_the_same_whatever_it_finds_ahead() {
     let tags = [vec![], vec![Tag::vlan(9)], vec![Tag::vlan(9), Tag::vlan(5)]];
     with_rig(|rig| {
-        let program = rig.plane.look_ahead().unwrap().load().unwrap();
+        let program = rig.plane.xdp_source(XdpForm::LookingAhead).unwrap().load().unwrap();
         let ahead = TestRun::of(program.as_fd(), Hook::Xdp, rig.port);
         let (mut forwarded, mut number) = (0, 0);
         for pair in pairs() {

@@ -4,7 +4,7 @@
 use crate::rig::{EPOCH, Pair, Rig, bridged, pairs, with_rig, with_verifying_rig};
 use fastrand::Rng;
 use shunt_bpf::{
-    Entry, Key,
+    Entry, Key, LoadedXdp, XdpForm,
     abi::{
         CONTROL_VERIFY_LONG, CONTROL_VERIFY_TC, CONTROL_VERIFY_XDP, Control, FLOW_BRIDGED, FLOW_STATIC,
         FLOW_UNTRACKED, FLOW_XDP, Plain,
@@ -17,6 +17,7 @@ use shunt_wire::{Checksum, Packet, Sum, Tag};
 use std::{
     collections::HashMap,
     io::ErrorKind,
+    os::fd::AsFd,
     time::{Duration, Instant},
 };
 
@@ -137,6 +138,10 @@ fn the_kernel_and_the_host_agree_on_a_million_mutated_frames() {
             all.sort();
             all
         };
+        let forms = [XdpForm::General, XdpForm::LookingAhead];
+        let forms = forms.map(|form| rig.plane.xdp_source(form).unwrap().load().unwrap());
+        let hints = rig.plane.hints().unwrap();
+        assert!(hints.iter().filter(|hint| **hint != 0).count() > 4, "flows without tags have hints");
         let deadline = Instant::now() + KERNEL_TIME;
         let (mut ran, mut fast, mut compared) = (0u32, 0u32, 0u32);
         for _ in 0..FRAMES {
@@ -150,8 +155,11 @@ fn the_kernel_and_the_host_agree_on_a_million_mutated_frames() {
                 }
             }
             if frame.len() >= 14 && Instant::now() < deadline {
+                if ran % 1000 == 0 {
+                    rig.plane.set_hints(&wrong_hints(&mut rng, &hints)).unwrap();
+                }
                 ran += 1;
-                check_xdp(rig, &frame, expected.map(|(_, after)| after));
+                check_xdp(rig, &forms, &frame, expected.map(|(_, after)| after));
                 check_tc(rig, &frame, &table);
             }
         }
@@ -228,13 +236,29 @@ fn mutated_frames_with_wrong_checksums_are_not_forwarded_if_verified() {
     });
 }
 
-fn check_xdp(rig: &Rig<'_>, frame: &[u8], expected: Option<Vec<u8>>) {
-    let outcome = rig.xdp(frame);
+/// Some of the hints as they are, some without a flow, and some with that of another one.
+fn wrong_hints(rng: &mut Rng, hints: &[u32]) -> Vec<u32> {
+    const ENTRY: u32 = 0xff_ffff;
+    let entries: Vec<u32> = hints.iter().map(|hint| hint & ENTRY).filter(|entry| *entry != 0).collect();
+    let wrong = |hint: &u32| match rng.u8(..4) {
+        0 => 0,
+        1 => hint & !ENTRY | entries[rng.usize(..entries.len())],
+        _ => *hint,
+    };
+    hints.iter().map(wrong).collect()
+}
+
+/// Checks every form of the XDP program.
+fn check_xdp(rig: &Rig<'_>, forms: &[LoadedXdp], frame: &[u8], expected: Option<Vec<u8>>) {
     let (verdict, bytes) = match expected {
         Some(after) => (XDP_REDIRECT, after),
         None => (XDP_PASS, frame.to_vec()),
     };
-    assert_eq!((outcome.verdict, outcome.frame), (verdict, bytes), "XDP: {frame:02x?}");
+    let first = rig.plane.program_fd(Hook::Xdp).unwrap();
+    for program in std::iter::once(first).chain(forms.iter().map(AsFd::as_fd)) {
+        let outcome = TestRun::of(program, Hook::Xdp, rig.port).run(frame).unwrap();
+        assert_eq!((outcome.verdict, &outcome.frame), (verdict, &bytes), "XDP: {frame:02x?}");
+    }
 }
 
 fn check_tc(rig: &Rig<'_>, frame: &[u8], table: &Table) {

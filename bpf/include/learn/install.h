@@ -6,6 +6,7 @@
 #include "include/ends/reverse.h"
 #include "include/learn/depend.h"
 #include "include/table/change.h"
+#include "include/table/hints.h"
 #include "include/trace.h"
 
 /*
@@ -160,6 +161,20 @@ static __always_inline enum shunt_reason relearn(const struct egress *s, __u32 f
 	return why;
 }
 
+/* Writes the hint of a proved flow, and takes note of a kind that shunt_xdp_usual() leaves to a function. */
+static __always_inline void note_proof(__u32 family, const union shunt_key *key, const struct shunt_flow *f,
+				       __u32 entry)
+{
+	const __u16 *tags = family == 4 ? key->v4.tags : key->v6.tags;
+
+	/* A packet with tags is looked up by the index. */
+	if (tags[0])
+		return;
+	shunt_write_hint(family, key, entry);
+	if (f->flags & SHUNT_FLOW_XDP && (f->flags & SHUNT_FLOW_BRIDGED || f->out_tags))
+		shunt_usage.unusual_ticks = shunt_now();
+}
+
 /* Inserts a proved action into the table, or renews the existing one. */
 static __always_inline enum shunt_reason install(const struct egress *s, __u32 family)
 {
@@ -209,6 +224,7 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 
 		if (same && have->group == f->group) {
 			s->scratch->entry = entry;
+			note_proof(family, key, f, entry);
 			return renew(s, have, epoch);
 		}
 		/*
@@ -224,6 +240,7 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	}
 	if (f->flags & SHUNT_FLOW_REPLY && s->c->l4_proto == IPPROTO_UDP)
 		reprove_original(s, family);
+	note_proof(family, key, f, s->scratch->entry);
 	s->counters->learned++;
 	shunt_trace(SHUNT_TRACE_LEARN, SHUNT_OK, family, key);
 	return SHUNT_OK;

@@ -181,7 +181,7 @@ static __always_inline int shunt_skb_forward(struct __sk_buff *skb, const struct
 	counters->tc_bytes += p->l3_bytes;
 	if (l4_proto == IPPROTO_TCP)
 		f->tcp_position = p->tcp_position;
-	shunt_count_flow(family, f, entry, p->l3_bytes, now);
+	shunt_count_flow(family, f, &entry, p->l3_bytes, now);
 	return bpf_redirect(out, 0);
 }
 

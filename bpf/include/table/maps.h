@@ -74,13 +74,14 @@ static __noinline int shunt_count_remote(__u32 family, __u32 entry, __u64 pkts, 
 }
 
 /* Counts a packet of a flow. A flow nearly always stays on its home CPU, which counts without atomics. */
-static __always_inline void shunt_count_flow(__u32 family, struct shunt_flow *f, __u32 entry, __u32 bytes, __u32 now)
+static __always_inline void shunt_count_flow(__u32 family, struct shunt_flow *f, const __u32 *entry, __u32 bytes,
+					     __u32 now)
 {
 	__u32 pkts;
 
 	f->seen_ticks = now;
 	if (shunt_unlikely(f->home_cpu != bpf_get_smp_processor_id())) {
-		shunt_count_remote(family, entry, 1, bytes);
+		shunt_count_remote(family, *entry, 1, bytes);
 		return;
 	}
 	f->bytes += bytes;
@@ -89,7 +90,7 @@ static __always_inline void shunt_count_flow(__u32 family, struct shunt_flow *f,
 	asm("" : "+r"(pkts));
 	f->pkts = pkts;
 	if (shunt_unlikely(!pkts))
-		shunt_count_remote(family, entry, 1ULL << 32, 0);
+		shunt_count_remote(family, *entry, 1ULL << 32, 0);
 }
 
 #endif

@@ -220,9 +220,15 @@ static __always_inline void shunt_prefetch(const void *entry, __u32 size)
 		(void)*(const volatile __u64 *)(entry + at);
 }
 
+/* As shunt_words_at(), for a number in memory: clang need not keep it in a register, since the helper may change it. */
+static __always_inline __u64 *shunt_words_of(__u32 family, const __u32 *entry)
+{
+	return family == 4 ? bpf_map_lookup_elem(&shunt_table4, entry) : bpf_map_lookup_elem(&shunt_table6, entry);
+}
+
 static __always_inline __u64 *shunt_words_at(__u32 family, __u32 entry)
 {
-	return family == 4 ? bpf_map_lookup_elem(&shunt_table4, &entry) : bpf_map_lookup_elem(&shunt_table6, &entry);
+	return shunt_words_of(family, &entry);
 }
 
 static __always_inline struct shunt_cold *shunt_cold_at(__u32 family, __u32 entry)

@@ -123,6 +123,12 @@ impl ControlBlock {
         self.set_flags(abi::CONTROL_HOLD, flags);
     }
 
+    /// Whether the table has had static flows.
+    pub fn has_statics(&self) -> bool {
+        let flags = self.page.u32(offset_of!(abi::Control, flags)).load(Ordering::Relaxed);
+        flags & abi::CONTROL_STATICS != 0
+    }
+
     /// The flags of [`abi::CONTROL_HOLD`] that are set.
     pub fn held(&self) -> u32 {
         self.page.u32(offset_of!(abi::Control, flags)).load(Ordering::Relaxed) & abi::CONTROL_HOLD

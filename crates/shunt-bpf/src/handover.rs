@@ -240,9 +240,10 @@ impl DataPlane {
         let former = links.next();
         self.exchange_tc(ifindex, flags, &attached)?;
         let xdp = match (xdp, former) {
-            (Some((which, id)), Some(attachment)) => Some(
-                self.exchanged_xdp(ifindex, AttachedXdp { program: which, id, attachment, ahead: false })?,
-            ),
+            (Some((which, id)), Some(attachment)) => Some(self.exchanged_xdp(
+                ifindex,
+                AttachedXdp { program: which, id, attachment, form: self.first_xdp_form() },
+            )?),
             _ => None,
         };
         self.ports.insert(ifindex, AttachedPort { slot, tc: Some(attached), xdp });
@@ -289,7 +290,12 @@ impl DataPlane {
 
     fn exchanged_xdp(&self, ifindex: u32, former: AttachedXdp) -> Result<AttachedXdp, Error> {
         let next = self.next_xdp(former.program)?;
-        let change = XdpChange { ifindex, former: Some(former.attachment), next: Some(next) };
+        let change = XdpChange {
+            ifindex,
+            former: Some(former.attachment),
+            next: Some(next),
+            form: self.first_xdp_form(),
+        };
         let missing = Error::Missing { object: XDP_FORWARD.name, name: "shunt_xdp" };
         change.make()?.ok_or(missing)
     }

@@ -12,6 +12,8 @@ use std::{
 pub const CONTROL_MAP: &str = ".bss.control";
 /// How often the stations of each group have changed.
 pub(crate) const GROUPS: &str = ".bss.groups";
+/// Which entries flows have, without a look-up in the index.
+pub(crate) const HINTS: &str = ".bss.hints";
 pub(crate) const PORT_CACHE: &str = ".bss.port_cache";
 pub(crate) const USAGE: &str = ".bss.usage";
 /// Counts and TCP positions of flows that have left the table. Memory is allocated per entry.

@@ -8,6 +8,7 @@ use crate::{
     maps::Maps,
     object::{CompiledObject, Loading, Size, load_for, program},
     owner::Owner,
+    xdp_form::XdpForm,
 };
 use nix::libc::EINVAL;
 use std::{
@@ -102,8 +103,8 @@ pub struct AttachedXdp {
     pub(crate) program: XdpProgram,
     pub(crate) id: u32,
     pub(crate) attachment: Attachment,
-    /// Whether the program looks ahead, see [`crate::LookAhead`].
-    pub(crate) ahead: bool,
+    /// The form of the program, if it is [`XdpProgram::Forward`].
+    pub(crate) form: XdpForm,
 }
 
 /// A change of a port's XDP program, still to be made. Dropping it detaches the program.
@@ -112,6 +113,8 @@ pub struct XdpChange {
     pub(crate) ifindex: u32,
     pub(crate) former: Option<Attachment>,
     pub(crate) next: Option<NextXdp>,
+    /// The form of the next program.
+    pub(crate) form: XdpForm,
 }
 
 /// The XDP program that a port gets.
@@ -155,14 +158,14 @@ impl XdpChange {
     pub fn make(self) -> Result<Option<AttachedXdp>, Error> {
         let loaded = self.load()?;
         let id = loaded.program_id().unwrap_or_default();
-        let Self { ifindex, former, next } = loaded;
+        let Self { ifindex, former, next, form } = loaded;
         let Some(NextXdp::Loaded(which, fd)) = next else { return Ok(None) };
         let failed = |source| Error::Attach { ifindex, hook: Hook::Xdp, source };
         // Without a moment in which the device has no program, if the driver accepts the next one.
         let replaced = former.filter(|former| former.replace(&fd).is_ok());
         let attachment =
             replaced.map_or_else(|| attach::link(&fd, ifindex, Hook::Xdp), Ok).map_err(failed)?;
-        Ok(Some(AttachedXdp { program: which, id, attachment, ahead: false }))
+        Ok(Some(AttachedXdp { program: which, id, attachment, form }))
     }
 }
 

@@ -14,14 +14,15 @@ use crate::{
     maps::{CONTROL_MAP, FINALS, GROUPS, Maps, PORT_CACHE},
     object::{
         CHANGES, CT_GONE, Loading, Size, TABLE, TC_FORWARD, TC_FORWARD_WITHOUT_BTF,
-        TC_FORWARD_WITHOUT_KFUNCS, TC_WATCH, TC_WATCH_WITHOUT_KFUNCS, XDP_DROPS, XDP_FORWARD,
-        XDP_FORWARD_VERIFYING, load, load_for, load_only, program,
+        TC_FORWARD_WITHOUT_KFUNCS, TC_WATCH, TC_WATCH_WITHOUT_KFUNCS, XDP_DROPS, XDP_FORWARD, load, load_for,
+        load_only, program,
     },
     owner::Owner,
     pending::AttachedPort,
     ring::Ring,
     shared::Shared,
     verifier,
+    xdp_form::XdpForm,
 };
 use libbpf_rs::{Link, Object};
 use std::{
@@ -157,9 +158,10 @@ impl DataPlane {
             // Most likely the kernel lacks conntrack's structures.
             Some(Err(_)) | None => None,
         };
-        let engine = if options.verify_xdp { &XDP_FORWARD_VERIFYING } else { &XDP_FORWARD };
+        let form = if options.verify_xdp { XdpForm::General } else { XdpForm::Usual };
+        let (engine, name) = form.program(options.verify_xdp);
         let xdp = if options.xdp {
-            load(engine, size, &mut maps)
+            load_only(engine, size, &mut maps, name)
         } else {
             Err(Error::Missing { object: XDP_FORWARD.name, name: "shunt_xdp" })
         };
@@ -313,7 +315,9 @@ impl DataPlane {
         let (object, name) = match hook {
             Hook::Ingress => (Some(&self.tc), INGRESS[0]),
             Hook::Egress => (self.watch.as_ref(), "shunt_out"),
-            Hook::Xdp | Hook::GenericXdp => (self.xdp.as_ref().ok(), "shunt_xdp"),
+            Hook::Xdp | Hook::GenericXdp => {
+                (self.xdp.as_ref().ok(), self.first_xdp_form().program(self.verify_xdp).1)
+            }
         };
         named(object?, name)
     }

@@ -4,7 +4,7 @@ use crate::{
     DataPlane, Error,
     abi::{self, Counters, Plain, Port, XdpExit},
     attach::AttachMode,
-    object::{TC_FORWARD, TC_WATCH, XDP_FORWARD, XDP_FORWARD_TAGS, XDP_FORWARD_TAGS_VERIFYING, program},
+    object::{TC_FORWARD, TC_WATCH, XDP_FORWARD_TAGS, XDP_FORWARD_TAGS_VERIFYING, program},
     owner::Owner,
     pending::{
         AttachedPort, AttachedTc, AttachedXdp, FreeSlot, LeavingPort, NextXdp, TcPrograms, XdpChange,
@@ -139,7 +139,7 @@ impl DataPlane {
         }
         let former = port.xdp.take().map(|xdp| xdp.attachment);
         let next = which.map(|which| self.next_xdp(which)).transpose()?;
-        Ok(Some(XdpChange { ifindex, former, next }))
+        Ok(Some(XdpChange { ifindex, former, next, form: self.first_xdp_form() }))
     }
 
     /// The program that a port gets, to be loaded and attached.
@@ -148,7 +148,8 @@ impl DataPlane {
         let loaded = match which {
             XdpProgram::Forward => {
                 let object = self.xdp.as_ref().map_err(|why| Error::NotLoaded(Arc::clone(why)))?;
-                fd(program(object, &XDP_FORWARD, "shunt_xdp")?)?
+                let (source, name) = self.first_xdp_form().program(self.verify_xdp);
+                fd(program(object, source, name)?)?
             }
             XdpProgram::ForwardTags => {
                 let source = if self.verify_xdp { &XDP_FORWARD_TAGS_VERIFYING } else { &XDP_FORWARD_TAGS };

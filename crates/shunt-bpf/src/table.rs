@@ -4,10 +4,10 @@ use crate::{
     DataPlane, Error,
     abi::{self, Edit, Key4, Plain, Sweep},
     flows::{Entry, FlowTable, Key},
-    maps::{CONTROL_MAP, USAGE, read_variable},
+    maps::{CONTROL_MAP, HINTS, USAGE, read_variable},
     object::{TABLE, program},
 };
-use libbpf_rs::ProgramInput;
+use libbpf_rs::{MapCore, MapFlags, ProgramInput};
 use nix::libc;
 use std::time::Duration;
 
@@ -151,6 +151,27 @@ impl DataPlane {
         let most = self.size.max_flows;
         let fresh = self.usage().map(|usage| usage.fresh).unwrap_or([u64::MAX; 2]);
         fresh.map(|fresh| u32::try_from(fresh).unwrap_or(most).min(most))
+    }
+
+    /// The hints by which programs find flows, as slots of the index.
+    ///
+    /// # Errors
+    /// If the map cannot be read.
+    pub fn hints(&self) -> Result<Vec<u32>, Error> {
+        let failed = |source| Error::Map { map: HINTS, source };
+        let value = self.maps.get(HINTS)?.lookup(&[0; 4], MapFlags::ANY).map_err(failed)?;
+        let hint = |bytes: &[u8]| bytes.try_into().map(u32::from_ne_bytes).unwrap_or_default();
+        Ok(value.unwrap_or_default().chunks_exact(4).map(hint).collect())
+    }
+
+    /// Overwrites the hints. Whatever they are, programs handle all packets alike, but not equally fast.
+    ///
+    /// # Errors
+    /// If the map cannot be written.
+    pub fn set_hints(&self, hints: &[u32]) -> Result<(), Error> {
+        let failed = |source| Error::Map { map: HINTS, source };
+        let value: Vec<u8> = hints.iter().flat_map(|hint| hint.to_ne_bytes()).collect();
+        self.maps.get(HINTS)?.update(&[0; 4], &value, MapFlags::ANY).map_err(failed)
     }
 
     /// Entries in use and records lost, as the programs count them.

@@ -2,7 +2,7 @@
 //! which it calls, and one that runs for each frame before the driver of the egress port gets it. Without them, no
 //! packet costs more.
 
-use crate::{DataPlane, Error, look_ahead::XdpExchange, pending::XdpProgram};
+use crate::{DataPlane, Error, pending::XdpProgram, xdp_form::XdpExchange};
 use std::os::fd::OwnedFd;
 
 impl DataPlane {
@@ -17,7 +17,7 @@ impl DataPlane {
     pub fn tap_exchange(&mut self, ifindex: u32, instead_of: u32, next: OwnedFd) -> Option<XdpExchange> {
         let port = self.ports.get_mut(&ifindex)?;
         let xdp = port.xdp.take_if(|xdp| xdp.id == instead_of)?;
-        Some(XdpExchange { ahead: xdp.ahead, xdp, next })
+        Some(XdpExchange { form: xdp.form, xdp, next })
     }
 
     /// Runs a program for each frame that XDP sends to a port; with `None`, no more.

@@ -10,7 +10,6 @@ mod explain;
 mod external;
 mod hand_over;
 mod kernel_state;
-mod look_ahead;
 mod recorder;
 mod reload;
 mod rest;
@@ -22,6 +21,7 @@ mod take_over;
 mod taps;
 mod turn;
 mod usage;
+mod xdp_form;
 
 use crate::{
     control::{self, Call},
@@ -50,7 +50,6 @@ use data_plane_events::DataPlaneEvents;
 use external::ExternalEngine;
 use hand_over::{HandOver, Leaving, Listening};
 use kernel_state::KernelReads;
-use look_ahead::LookingAhead;
 use recorder::Recorder;
 use rest::Rest;
 use ruleset_reader::RulesetReader;
@@ -72,6 +71,7 @@ use tokio::{
 };
 use turn::Turn;
 use usage::HostLedger;
+use xdp_form::XdpForms;
 
 pub(crate) use take_over::{Prepared, prepare, resume};
 
@@ -145,7 +145,7 @@ pub(crate) struct Daemon {
     store: Option<Store>,
     /// What the daemon before this one has attached.
     inherited: Inherited,
-    looking_ahead: LookingAhead,
+    xdp_forms: XdpForms,
     rest: Rest,
     taps: Taps,
     /// Why a port could not be attached to before the event loop runs.
@@ -208,7 +208,7 @@ impl Daemon {
             hand_over: HandOver::new(Program::of_this_process().ok()),
             store: None,
             inherited: Inherited::default(),
-            looking_ahead: LookingAhead::default(),
+            xdp_forms: XdpForms::default(),
             rest: Rest::default(),
             taps: Taps::default(),
             first_failure: None,
@@ -456,7 +456,7 @@ impl Daemon {
         self.settle_reload();
         self.compare_config();
         self.expire_taps();
-        self.review_look_ahead();
+        self.review_xdp_forms();
         self.review_rest();
         self.update_usage();
         self.trace_stream.report_lost(&self.plane);

@@ -23,8 +23,15 @@ use std::{
 };
 
 /// Names of Shunt's programs, as the kernel reports them.
-const OWN_PROGRAMS: [&str; 6] =
-    ["shunt_in", "shunt_in_l3", "shunt_in_rest", "shunt_out", "shunt_xdp", "shunt_xdp_ext"];
+const OWN_PROGRAMS: [&str; 7] = [
+    "shunt_in",
+    "shunt_in_l3",
+    "shunt_in_rest",
+    "shunt_out",
+    "shunt_xdp",
+    "shunt_xdp_usual",
+    "shunt_xdp_ext",
+];
 
 /// The answer of `--dry-run`: the ports and engines of a start with these options. Fails where a start would fail,
 /// except that the instance may run: then the answer is for a start after its end.

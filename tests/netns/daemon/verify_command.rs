@@ -140,7 +140,7 @@ fn xdp_programs(lab: &Topology) -> Vec<String> {
 
 /// Whether both ports have the engine's programs, and no others.
 fn has_engine_programs(lab: &Topology) -> bool {
-    xdp_programs(lab) == ["shunt_xdp"; 2]
+    xdp_programs(lab) == ["shunt_xdp_usual"; 2]
 }
 
 #[test]

@@ -1,16 +1,21 @@
 //! Static flows: forwarded without rules, routes and connection tracking.
 
-use crate::variations;
+use crate::{
+    recorded::{RULES, Recorded},
+    variations,
+};
 use shunt_api::{
     Engine, FailureCode, FlowState, RouteChoice, StaticFlow, StaticRemoval, StaticRoute, StaticTable, Status,
 };
 use shunt_testkit::{
-    Crossing, ENGINES, Host, SELDOM_PROVED, Shuntd, Topology, engines, punts, require_root, sent_by, skip,
+    Crossing, ENGINES, Host, SELDOM_PROVED, Shuntd, Topology, engines, punts, require_root, sent_by,
+    silent_router, skip, wait_for,
 };
 use shunt_wire::{Checksum, Mac, Packet, Tag, Transport};
 use std::{
     fs,
     net::{SocketAddr, UdpSocket},
+    time::Duration,
 };
 
 const NEXT_HOP: Mac = Mac([2, 0, 0, 0, 9, 9]);
@@ -472,4 +477,32 @@ fn a_flow_matches_its_vlan_only() {
         assert_eq!(punts(&shuntd.status(), "tags"), 3);
         shuntd.stop();
     }
+}
+
+/// Static flows make the daemon exchange the XDP programs of the ports, amid the packets of learned flows.
+#[test]
+fn learned_flows_go_on_while_static_ones_change_the_xdp_program() {
+    if !require_root() {
+        return;
+    }
+    const EXCHANGED: &str = "r0: XDP has the program for many flows";
+    let lab = silent_router(RULES);
+    let (lan, wan) = (lab.lan(), lab.wan());
+    let ways = [Recorded::udp(lan, wan, 4000, wan.at(5000)), Recorded::udp(lan, wan, 4000, wan.at6(5000))];
+    let shuntd = crate::daemon(&lab, Engine::Xdp);
+    let all_are_the_same = || ways.iter().flatten().for_each(|way| way.assert_same_with_shunt(&shuntd));
+    all_are_the_same();
+    assert!(!shuntd.log().contains(EXCHANGED), "{}", shuntd.log());
+    shuntd.load(&plain(4001, FAR)).unwrap();
+    let exchanged = wait_for(Duration::from_secs(30), || {
+        all_are_the_same();
+        shuntd.log().contains(EXCHANGED).then_some(())
+    });
+    assert!(exchanged.is_some(), "{}", shuntd.log());
+    let by_xdp = || shuntd.status().ports.iter().map(|port| port.packets.xdp).sum::<u64>();
+    let before = by_xdp();
+    all_are_the_same();
+    let sent: usize = ways.iter().flatten().map(|way| way.packets.len()).sum();
+    assert!(by_xdp() - before > sent as u64 / 2, "{:#?}", shuntd.status());
+    shuntd.stop();
 }

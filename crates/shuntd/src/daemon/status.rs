@@ -12,6 +12,7 @@ use shunt_api::{
     Status, UnstableStation,
 };
 use shunt_bpf::{
+    XdpForm,
     abi::{Counters, REASONS, Reason, ReasonKind},
     attach::AttachMode,
 };
@@ -38,7 +39,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
             captured: view.setting.captured,
             filters: view.filters.clone(),
             xdp_attached: daemon.plane.has_xdp(link.ifindex),
-            looks_ahead: daemon.plane.looks_ahead(link.ifindex),
+            looks_ahead: daemon.plane.xdp_form(link.ifindex) == Some(XdpForm::LookingAhead),
             rests: daemon.plane.rests(link.ifindex),
             up: view.setting.up,
             mtu: link.mtu,
