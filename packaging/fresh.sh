@@ -52,7 +52,9 @@ cp /etc/resolv.conf "$root/etc/resolv.conf"
 certificates=()
 if [[ ${SSL_CERT_FILE:-} ]]; then
 	cp "$SSL_CERT_FILE" "$root/root/certificates.crt"
-	certificates=({SSL_CERT_FILE,CARGO_HTTP_CAINFO,CURL_CA_BUNDLE,PIP_CERT}=/root/certificates.crt)
+	for name in SSL_CERT_FILE CARGO_HTTP_CAINFO CURL_CA_BUNDLE PIP_CERT; do
+		certificates+=("$name=/root/certificates.crt")
+	done
 fi
 git clone --quiet --no-hardlinks . "$root/root/shunt"
 

@@ -23,7 +23,7 @@ root=$PWD/target/systemd/$suite
 rm -rf --one-file-system "$root"
 mkdir -p "${root%/*}"
 mmdebstrap --quiet --variant=minbase --include=apt,dbus,iproute2,nftables,python3-minimal,systemd-sysv "$suite" "$root"
-cp packaging/deb/packets.py "$root/root/"
+cp packaging/deb/traffic.py "$root/root/"
 
 # Packages with the same programs and higher versions.
 version=$(dpkg-deb --field "$package" Version)
@@ -89,7 +89,7 @@ inside sh -eu -c '
 	done
 	nft "add table ip nat; add chain ip nat post { type nat hook postrouting priority srcnat; }
 		add rule ip nat post oifname wan0 masquerade"
-	systemd-run --quiet --unit echo ip netns exec wan python3 /root/packets.py echo 198.18.0.2
+	systemd-run --quiet --unit echo ip netns exec wan python3 /root/traffic.py echo 198.18.0.2
 '
 
 echo "== install $version, start"
@@ -111,7 +111,7 @@ is_fast() {
 }
 for change in restart hand_over crash upgrade; do
 	inside systemd-run --quiet --unit send --property StandardOutput=file:/root/sent \
-		ip netns exec lan python3 /root/packets.py send 198.18.0.2
+		ip netns exec lan python3 /root/traffic.py send 198.18.0.2
 	until_true 20 is_fast || fail "before $change: packets do not become fast"
 	pid=$(show MainPID)
 	"$change" || fail "$change fails"

@@ -40,8 +40,8 @@ pub struct DaemonArguments {
     /// Take over from the daemon that starts this process: `shunt restart`.
     #[arg(long, hide = true, conflicts_with_all = ["cleanup", "dry_run", "probe"])]
     pub successor: bool,
-    /// Start the daemon that takes over, print its process ID, and exit, so that it is nobody's child but that of process
-    /// 1: a service manager watches only its own.
+    /// Start the daemon that takes over, print its process ID, and exit, so that the new one is a child of process 1:
+    /// a service manager watches only its own.
     #[arg(long, hide = true, conflicts_with_all = ["cleanup", "dry_run", "probe", "successor"])]
     pub launch_successor: bool,
     /// Print the names of the devices that would be ports, as JSON; then exit. Needs no root.

@@ -33,6 +33,7 @@ mod table;
 mod taps;
 pub mod verifier;
 pub mod wire;
+mod xdp_exchange;
 mod xdp_form;
 
 pub use control::{ControlBlock, Masked, RuleChanges};
@@ -52,4 +53,5 @@ pub use plane::{Changes, DataPlane, LoadOptions, OwnPrograms, TypesSource};
 pub use rest::TcExchange;
 pub use ring::Ring;
 pub use stored::{StoredLink, received};
-pub use xdp_form::{LoadedXdp, XdpExchange, XdpForm, XdpSource};
+pub use xdp_exchange::{LoadedXdp, XdpExchange, XdpSource};
+pub use xdp_form::XdpForm;

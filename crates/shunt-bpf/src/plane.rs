@@ -138,6 +138,11 @@ impl DataPlane {
         Self::load_with(Maps::default(), size, options)
     }
 
+    /// The form that is loaded at the start, and that a port gets first.
+    pub fn first_xdp_form(&self) -> XdpForm {
+        XdpForm::first(self.verify_xdp)
+    }
+
     /// As [`DataPlane::load`], on maps that are there already.
     pub(crate) fn load_with(mut maps: Maps, size: Size, options: LoadOptions) -> Result<Self, Error> {
         // libbpf prints errors, which are returned here, and messages that are no errors.
@@ -158,8 +163,7 @@ impl DataPlane {
             // Most likely the kernel lacks conntrack's structures.
             Some(Err(_)) | None => None,
         };
-        let form = if options.verify_xdp { XdpForm::General } else { XdpForm::Usual };
-        let (engine, name) = form.program(options.verify_xdp);
+        let (engine, name) = XdpForm::first(options.verify_xdp).program(options.verify_xdp);
         let xdp = if options.xdp {
             load_only(engine, size, &mut maps, name)
         } else {

@@ -2,7 +2,7 @@
 //! which it calls, and one that runs for each frame before the driver of the egress port gets it. Without them, no
 //! packet costs more.
 
-use crate::{DataPlane, Error, pending::XdpProgram, xdp_form::XdpExchange};
+use crate::{DataPlane, Error, pending::XdpProgram, xdp_exchange::XdpExchange};
 use std::os::fd::OwnedFd;
 
 impl DataPlane {

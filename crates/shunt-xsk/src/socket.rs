@@ -118,8 +118,8 @@ impl PacketMemory {
         Ok(Self { socket: Rc::new(socket), mode, bytes, used: false })
     }
 
-    /// Opens the socket of a queue, and gives the kernel its first frames from `free`: with zero copy, a driver may fill
-    /// its ring only when the socket is bound.
+    /// Opens the socket of a queue, and gives the kernel its first frames from `free`: with zero copy, a driver may
+    /// fill its ring only when the socket is bound.
     pub(crate) fn open(
         &mut self,
         name: &str,

@@ -16,9 +16,11 @@
 mod channel;
 mod fault;
 mod messages;
+mod pidfd;
 mod process;
 
 pub(crate) use channel::Channel;
 pub(crate) use fault::fault_point;
 pub(crate) use messages::{FromNext, HandedState, Offer, PortMessage, ToNext, by_key, differences, netns};
-pub(crate) use process::{News, NextDaemon, Program, has_ended, launch_successor};
+pub(crate) use pidfd::has_ended;
+pub(crate) use process::{News, NextDaemon, Program, launch_successor};

@@ -1,6 +1,6 @@
 //! The socket between the running daemon and the next one: a pair without a name, so that nobody else can connect.
 
-use super::process::open_process;
+use super::pidfd::open_process;
 use rustix::net::sockopt::socket_peercred;
 use serde::{Serialize, de::DeserializeOwned};
 use shunt_xsk::protocol;

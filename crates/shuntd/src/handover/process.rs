@@ -1,11 +1,14 @@
 //! The process of the next daemon, as the running one has it.
 
-use super::{channel::Channel, messages::FromNext};
+use super::{
+    channel::Channel,
+    messages::FromNext,
+    pidfd::{open_process, wait_for_end},
+};
 use crate::hangups::without_hangups;
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::{Errno, retry_on_intr},
-    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+    io::Errno,
+    process::{Pid, Signal, pidfd_send_signal},
 };
 use std::{
     env,
@@ -144,26 +147,4 @@ impl NextDaemon {
         wait_for_end(&process, None)?;
         Ok(())
     }
-}
-
-/// A descriptor of a process; `None` if it has ended.
-///
-/// # Errors
-/// If this process has too many descriptors.
-pub(super) fn open_process(pid: Pid) -> io::Result<Option<OwnedFd>> {
-    match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(process) => Ok(Some(process)),
-        Err(Errno::SRCH) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Whether a process has ended.
-pub(crate) fn has_ended(process: &OwnedFd) -> bool {
-    wait_for_end(process, Some(&Timespec::default())).is_ok_and(|ended| ended)
-}
-
-/// Waits until a process has ended, but only so long. Returns whether it has.
-fn wait_for_end(process: &OwnedFd, within: Option<&Timespec>) -> io::Result<bool> {
-    Ok(retry_on_intr(|| poll(&mut [PollFd::new(process, PollFlags::IN)], within))? > 0)
 }

@@ -1,4 +1,4 @@
-"""Numbered UDP packets between two hosts: `packets.py echo ADDRESS`, or `packets.py send ADDRESS`.
+"""Numbered UDP packets between two hosts: `traffic.py echo ADDRESS`, or `traffic.py send ADDRESS`.
 
 Until SIGTERM, `send` sends 500 packets a second in turn on four connections, and then prints how many it has sent, how
 many answers are missing or came twice, and the longest time between two answers in milliseconds.
