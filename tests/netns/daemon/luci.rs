@@ -4,7 +4,6 @@
 use shunt_testkit::{Crossing, Shunt, require_root, rulesets, silent_router, tree};
 use std::{
     env, fs,
-    io::{self, Write},
     path::{Path, PathBuf},
     process::Stdio,
     thread,
@@ -19,7 +18,7 @@ const PACE: Duration = Duration::from_millis(10);
 fn requirements() -> Option<[PathBuf; 3]> {
     let Some(luci) = env::var_os("SHUNT_LUCI").filter(|path| !path.is_empty()) else {
         let how = "packaging/openwrt/page-check.sh says how to get them";
-        writeln!(io::stderr(), "SKIP the page in LuCI: SHUNT_LUCI names no sources of LuCI; {how}").unwrap();
+        eprintln!("SKIP the page in LuCI: SHUNT_LUCI names no sources of LuCI; {how}");
         return None;
     };
     let luci = PathBuf::from(luci);
