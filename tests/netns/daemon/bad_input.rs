@@ -101,7 +101,7 @@ fn a_bug_report_names_what_it_contains_and_hides_addresses_if_asked() {
     shunt.done("up");
     let [open, hidden] = ["open", "hidden"].map(|name| shunt.directory().join(name));
     let said = shunt.done(&format!("bug-report --output {}", open.display()));
-    let contains = "contains: versions, status, probe, configuration, ruleset, links, log";
+    let contains = "contains: versions, status, probe, history, configuration, ruleset, links, log";
     assert!(said.contains(contains) && said.contains("--hide-addresses"), "{said}");
     let text = std::fs::read_to_string(&open).unwrap();
     for part in ["192.168.1.1", "chain forward", "\"epoch_moves\"", "\"obstacles\"", "qdisc"] {

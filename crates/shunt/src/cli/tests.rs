@@ -63,7 +63,10 @@ fn a_line_that_is_not_understood_is_answered_in_one_line_with_a_way_out() {
             "invalid value '1.2.3.4' for '--src <ADDR:PORT>': expected an address and a port, such as 192.0.2.1:5000 or \
              [2001:db8::1]:5000",
         ),
-        ("watch --for 5", "invalid value '5' for '--for <TIME>': expected a duration such as 500ms or 2s"),
+        (
+            "watch --for 5",
+            "invalid value '5' for '--for <TIME>': expected a number with its unit, such as 30s, 10m or 2h; 1ms to 365d",
+        ),
         (
             "compare a.json",
             "the following required arguments were not provided: <B>; see `shunt compare --help`",

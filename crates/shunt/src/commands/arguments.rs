@@ -140,7 +140,8 @@ where
 }
 
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|_| "expected a duration such as 500ms or 2s".to_owned())
+    humantime::parse_duration(text)
+        .map_err(|_| "expected a number with its unit, such as 30s, 10m or 2h".to_owned())
 }
 
 /// As iperf3 does, takes a number without a unit as seconds.
@@ -156,8 +157,8 @@ pub(crate) fn time_within(
     longest: Duration,
 ) -> impl Fn(&str) -> Result<Duration, String> + Clone {
     move |text| {
-        let time = read(text)?;
         let [from, to] = [shortest, longest].map(readable);
+        let time = read(text).map_err(|why| format!("{why}; {from} to {to}"))?;
         if (shortest..=longest).contains(&time) { Ok(time) } else { Err(format!("expected {from} to {to}")) }
     }
 }
@@ -259,7 +260,7 @@ mod tests {
         for wrong in ["0", "0s", "2999ms", "3601s", "9999999"] {
             assert_eq!(read(wrong).unwrap_err(), "expected 3s to 1h", "{wrong}");
         }
-        assert!(read("soon").unwrap_err().contains("such as 500ms"));
+        assert!(read("soon").unwrap_err().contains("such as 30s"));
         let long = time_within(duration, Duration::from_millis(1), Duration::from_secs(365 * 86_400));
         assert_eq!(long("0s").unwrap_err(), "expected 1ms to 365d");
     }

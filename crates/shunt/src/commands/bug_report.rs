@@ -14,7 +14,8 @@ use hide::Pseudonyms;
 use serde::Serialize;
 use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt, path::PathBuf, time::SystemTime};
 
-/// Write one text file for a bug report: versions, status, probe, configuration, ruleset, links, log.
+/// Write one text file for a bug report: versions, status, probe, history, configuration, ruleset,
+/// links, log.
 ///
 /// Nothing is sent. The file names what it contains; read it before you pass it on. It has no connections and no
 /// contents of packets, but addresses of this network, unless --hide-addresses replaces them.

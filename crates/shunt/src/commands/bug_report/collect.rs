@@ -39,7 +39,13 @@ const LINKS: [&str; 6] = [
 pub(super) async fn all(context: &Context) -> Vec<Section> {
     let section = |title, about, text| Section { title, about, text };
     let status = context.client.get::<Value>("/v1/status").await;
-    let status = status.map(|status| pretty(&status)).unwrap_or_else(|error| error.to_string());
+    // The file that the running daemon has read.
+    let file = status.as_ref().ok().and_then(|status| status["config"]["file"].as_str());
+    let configuration = read(Path::new(file.unwrap_or(Config::PATH)), None);
+    let text_of =
+        |answer: anyhow::Result<Value>| answer.map_or_else(|error| error.to_string(), |value| pretty(&value));
+    let status = text_of(status);
+    let history = text_of(context.client.get("/v1/history").await);
     let instance = context.instance.as_str();
     vec![
         section("versions", "of Shunt, of the kernel, of the distribution and of programs", versions()),
@@ -49,7 +55,8 @@ pub(super) async fn all(context: &Context) -> Vec<Section> {
             status,
         ),
         section("probe", "what this machine allows (`shunt probe --json`)", probe(instance)),
-        section("configuration", "the configuration file", read(Path::new(Config::PATH), None)),
+        section("history", "what happened in the last day (`shunt history --json`)", history),
+        section("configuration", "the configuration file", configuration),
         section("ruleset", "of nftables and of legacy iptables, with counters", outputs(&RULES)),
         section("links", "links, addresses, routes and qdiscs, with counters", outputs(&LINKS)),
         section("log", "the end of the daemon's log", log(context)),
