@@ -23,9 +23,14 @@ const PATH: &str = "/v1/off";
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(OffRule::LONGEST_S);
 
-/// Turns the fast path off for connections that `shunt verify` compares, until [`turn_on`] or until this time is over.
-pub(super) async fn turn_off(client: &Client, which: Selection, time: Duration) -> anyhow::Result<()> {
-    let rule = OffRequest { which, for_s: Some(time.as_secs() + 1), by: OffBy::Verify };
+/// Turns the fast path off for connections that a command measures, until [`turn_on`] or until this time is over.
+pub(super) async fn turn_off(
+    client: &Client,
+    which: Selection,
+    time: Duration,
+    by: OffBy,
+) -> anyhow::Result<()> {
+    let rule = OffRequest { which, for_s: Some(time.as_secs() + 1), by };
     client.send(Method::POST, PATH, &rule).await.map(|_: Count| ())
 }
 
