@@ -257,6 +257,11 @@ fn readable(time: Duration) -> String {
     }
 }
 
+/// How many things to show.
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "expected a number from 1 on".to_owned())
+}
+
 /// An IP address.
 pub(crate) fn address(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| "expected an address, such as 192.0.2.1 or 2001:db8::1".to_owned())
