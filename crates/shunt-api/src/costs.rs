@@ -13,7 +13,7 @@ pub struct OwnCosts {
     /// ten seconds or so; absent until it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub programs_cores: Option<f64>,
-    /// Bytes of memory of the daemon's process, without maps.
+    /// Bytes of memory of the daemon's process, without maps; 0 until it was measured, as in the two below.
     pub daemon_bytes: u64,
     /// Bytes of memory of the maps in the kernel, the flow table among them.
     pub maps_bytes: u64,

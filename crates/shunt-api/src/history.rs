@@ -244,9 +244,18 @@ impl fmt::Display for Happening {
             Self::OffAdded { which, by: OffBy::Verify } => {
                 write!(f, "`shunt verify` compares the slow path: fast path paused for {which}")
             }
+            Self::OffAdded { which, by: OffBy::Quality } => {
+                write!(f, "`shunt quality --off` measures on the slow path: fast path paused for {which}")
+            }
             Self::OffRemoved { which, by: OffBy::Owner } => write!(f, "fast path on again for {which}"),
             Self::OffRemoved { which, by: OffBy::Verify } => {
                 write!(f, "`shunt verify` has compared the slow path: fast path on again for {which}")
+            }
+            Self::OffRemoved { which, by: OffBy::Quality } => {
+                write!(
+                    f,
+                    "`shunt quality --off` has measured on the slow path: fast path on again for {which}"
+                )
             }
             Self::Reloaded { by, keys } if keys.is_empty() => {
                 write!(f, "configuration read again ({by}): nothing changed")
@@ -264,6 +273,27 @@ impl fmt::Display for Happening {
             Self::Fault { what } => f.write_str(what),
             Self::ClockSet { by_s } if *by_s < 0 => write!(f, "the clock was set back by {} s", -by_s),
             Self::ClockSet { by_s } => write!(f, "the clock was set forward by {by_s} s"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_told_by_the_command_that_asked_for_it() {
+        for by in [OffBy::Verify, OffBy::Quality] {
+            let which = "tcp".to_owned();
+            for what in
+                [Happening::OffAdded { which: which.clone(), by }, Happening::OffRemoved { which, by }]
+            {
+                let said = what.to_string();
+                assert!(
+                    said.starts_with(&format!("`{}` ", by.command())) && said.ends_with("for tcp"),
+                    "{said}"
+                );
+            }
         }
     }
 }

@@ -27,6 +27,8 @@ pub enum OffBy {
     Owner,
     /// `shunt verify`, which compares the slow path with the fast one.
     Verify,
+    /// `shunt quality --off`, which sees all packets on the slow path.
+    Quality,
 }
 
 /// The body of `POST /v1/off`. A rule for the same connections is replaced.
@@ -55,6 +57,15 @@ pub struct OffRemoval {
 }
 
 impl OffBy {
+    /// The command, as one types it.
+    pub const fn command(&self) -> &'static str {
+        match self {
+            Self::Owner => "shunt off",
+            Self::Verify => "shunt verify",
+            Self::Quality => "shunt quality --off",
+        }
+    }
+
     /// Whether the rule is one of `shunt off`.
     pub const fn is_owner(&self) -> bool {
         matches!(self, Self::Owner)

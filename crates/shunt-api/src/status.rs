@@ -22,6 +22,10 @@ pub struct Status {
     pub pid: u32,
     /// Seconds since the daemon started.
     pub uptime_s: u64,
+    /// Seconds over which packets and bytes were counted: since the start of the daemon, or of the first one whose
+    /// counters were taken over by restarts since then; absent if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_s: Option<u64>,
     /// What became of the flows of the daemon before; absent if this one was not started to follow another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<RestartKind>,

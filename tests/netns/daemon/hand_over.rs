@@ -109,6 +109,7 @@ fn restart_during_a_stream(engine: Engine, variables: &[(&str, &str)], times: u6
         let sender = scope.spawn(|| stream(&from, &packet, &stop));
         let end = stop.on_drop();
         wait_until("the stream is fast", || rig.status().packets.fast > 50);
+        wait_until("packets are counted for a while", || rig.status().counted_s >= Some(3));
         let begin = rig.status();
         assert!(begin.ports.iter().all(|port| port.engine == engine), "{begin:#?}");
         for _ in 0..times {
@@ -128,6 +129,7 @@ fn restart_during_a_stream(engine: Engine, variables: &[(&str, &str)], times: u6
         eprintln!("{times} hand-overs with {engine}: {slow} packets slow, {} fast", status.packets.fast);
         assert!(slow <= SLOW_PER_RESTART * times, "{slow} packets were slow: {:?}", status.reasons);
         assert!(status.packets.fast > begin.packets.fast, "the counters go on");
+        assert!(status.counted_s >= Some(status.uptime_s + 2), "and so does their time: {status:#?}");
         assert_eq!(status.flows.active, 1, "the flow is in the table");
         drop(end);
         (sender.join().unwrap(), receiver.join().unwrap())

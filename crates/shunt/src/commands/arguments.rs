@@ -1,7 +1,10 @@
 //! Arguments and value parsers that several commands share.
 
-use super::hosts::names_of_this_machine;
-use crate::{client::candidates, failure::usage};
+use super::hosts::{KnownHosts, names_of_this_machine};
+use crate::{
+    client::{candidates, control::Client},
+    failure::usage,
+};
 use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
@@ -56,13 +59,34 @@ pub(crate) struct ConnectionArgs {
     selection: SelectionArgs,
 }
 
+/// Connections whose ends may be named by hosts, which are still to be looked up.
+#[derive(Debug)]
+pub(crate) struct NamedConnections {
+    /// The other conditions.
+    rest: Selection,
+    /// The names of the source and of the destination.
+    hosts: [Option<String>; 2],
+    /// As they were typed.
+    words: String,
+}
+
 impl ConnectionArgs {
+    /// One selection: a host with several addresses is refused.
     pub(crate) fn selection(&self) -> Result<Selection, Failure> {
         self.selection_with(names_of_this_machine)
     }
 
     fn selection_with(&self, names: impl Fn() -> HostNames) -> Result<Selection, Failure> {
+        self.named()?.single(|name| names().addresses(name))
+    }
+
+    /// The connections, with names that are still to be looked up.
+    pub(crate) fn named(&self) -> Result<NamedConnections, Failure> {
         let mut selection = self.selection.selection();
+        let options = selection.words();
+        let typed = self.words.iter().map(String::as_str).chain((!options.is_empty()).then_some(&*options));
+        let typed = typed.collect::<Vec<_>>().join(" ");
+        let mut hosts = [None, None];
         let mut words = self.words.as_slice();
         if let [first, rest @ ..] = words {
             let is_meant = |proto: &Proto| proto.to_string().eq_ignore_ascii_case(first);
@@ -73,18 +97,99 @@ impl ConnectionArgs {
             }
         }
         for (n, word) in words.iter().enumerate() {
-            let (network, port) =
-                address_and_port(word).or_else(|why| Ok((address_of(word, &names(), &why)?.into(), None)))?;
-            match n {
-                0 => (selection.src, selection.sport) = (Some(network), port.or(selection.sport)),
-                1 => (selection.dst, selection.dport) = (Some(network), port.or(selection.dport)),
-                _ => {
-                    let why = "expected at most a source and a destination, after an optional tcp or udp";
-                    return Err(usage(format!("`{word}`: {why}")));
+            let Some(host) = hosts.get_mut(n) else {
+                let why = "expected at most a source and a destination, after an optional tcp or udp";
+                return Err(usage(format!("`{word}`: {why}")));
+            };
+            match address_and_port(word) {
+                Ok((network, port)) if n == 0 => {
+                    (selection.src, selection.sport) = (Some(network), port.or(selection.sport));
+                }
+                Ok((network, port)) => {
+                    (selection.dst, selection.dport) = (Some(network), port.or(selection.dport));
+                }
+                Err(_) if is_word(word) => *host = Some(word.clone()),
+                Err(why) => return Err(usage(why)),
+            }
+        }
+        Ok(NamedConnections { rest: selection, hosts, words: typed })
+    }
+}
+
+impl NamedConnections {
+    /// The words and options that name these connections.
+    pub(crate) fn words(&self) -> &str {
+        &self.words
+    }
+
+    /// Whether there is no condition.
+    pub(crate) fn are_all(&self) -> bool {
+        self.rest == Selection::default() && self.hosts.iter().all(Option::is_none)
+    }
+
+    /// The source, if it is a single address and the only condition.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        let address = self.rest.src?.only()?;
+        let alone = Selection { src: self.rest.src, ..Selection::default() };
+        (self.rest == alone && self.hosts.iter().all(Option::is_none)).then_some(address)
+    }
+
+    /// A selection for each address of the hosts. The ends of a connection have the same address family.
+    pub(crate) async fn look_up(&self, client: &Client) -> Result<Vec<Selection>, Failure> {
+        if self.hosts.iter().all(Option::is_none) {
+            return Ok(vec![self.rest.clone()]);
+        }
+        let known = KnownHosts::read(client).await;
+        self.with(|name| known.addresses(name))
+    }
+
+    fn single(&self, addresses: impl Fn(&str) -> Vec<IpAddr>) -> Result<Selection, Failure> {
+        for name in self.hosts.iter().flatten() {
+            if let several @ [_, _, ..] = addresses(name).as_slice() {
+                let several: Vec<String> = several.iter().map(IpAddr::to_string).collect();
+                return Err(usage(format!(
+                    "`{name}` is the name of several addresses; name one of {}",
+                    several.join(", ")
+                )));
+            }
+        }
+        self.with(addresses).map(|mut selections| selections.swap_remove(0))
+    }
+
+    fn with(&self, addresses: impl Fn(&str) -> Vec<IpAddr>) -> Result<Vec<Selection>, Failure> {
+        let [source, destination] = &self.hosts;
+        let sources = ends(source.as_deref(), self.rest.src, &addresses)?;
+        let destinations = ends(destination.as_deref(), self.rest.dst, &addresses)?;
+        let mut selections = Vec::new();
+        for src in &sources {
+            for dst in &destinations {
+                let families = [src, dst].map(|end| end.map(|network| network.parts().0.is_ipv4()));
+                let differ = families[0].zip(families[1]).is_some_and(|(src, dst)| src != dst);
+                if !differ || (source.is_none() && destination.is_none()) {
+                    selections.push(Selection { src: *src, dst: *dst, ..self.rest.clone() });
                 }
             }
         }
-        Ok(selection)
+        if selections.is_empty() {
+            return Err(usage(format!("`{}`: the two have no address of the same family", self.words)));
+        }
+        Ok(selections)
+    }
+}
+
+/// The addresses of an end: those of the host with this name, or what was given without a name.
+fn ends(
+    name: Option<&str>,
+    given: Option<Network>,
+    addresses: impl Fn(&str) -> Vec<IpAddr>,
+) -> Result<Vec<Option<Network>>, Failure> {
+    let Some(name) = name else { return Ok(vec![given]) };
+    match addresses(name).as_slice() {
+        [] => Err(usage(format!(
+            "`{name}` is neither tcp nor udp, nor a host that this machine knows (`shunt usage` lists them), nor an \
+             address such as 192.0.2.1 or 2001:db8::1"
+        ))),
+        found => Ok(found.iter().map(|address| Some(Network::from(*address))).collect()),
     }
 }
 
@@ -96,25 +201,6 @@ fn address_and_port(word: &str) -> Result<(Network, Option<u16>), String> {
             Some((_, port)) => Err(format!("`{word}`: `{port}` is not a port; expected 0 to 65535")),
             None => Ok((word.parse()?, None)),
         },
-    }
-}
-
-/// The address of a host by its name; `why` says why the word is no address.
-fn address_of(word: &str, names: &HostNames, why: &str) -> Result<IpAddr, Failure> {
-    match names.addresses(word).as_slice() {
-        [] if is_word(word) => Err(usage(format!(
-            "`{word}` is neither tcp nor udp, nor a host that this machine knows (`shunt usage` lists them), nor an \
-             address such as 192.0.2.1 or 2001:db8::1"
-        ))),
-        [] => Err(usage(why)),
-        [address] => Ok(*address),
-        several => {
-            let several: Vec<String> = several.iter().map(IpAddr::to_string).collect();
-            Err(usage(format!(
-                "`{word}` is the name of several addresses; name one of {}",
-                several.join(", ")
-            )))
-        }
     }
 }
 
@@ -170,6 +256,11 @@ fn readable(time: Duration) -> String {
         seconds @ DAY.. if seconds.is_multiple_of(DAY) => format!("{}d", seconds / DAY),
         _ => humantime::format_duration(time).to_string(),
     }
+}
+
+/// How many things to show.
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "expected a number from 1 on".to_owned())
 }
 
 /// An IP address.
@@ -289,5 +380,23 @@ mod tests {
         assert!(several.ends_with("name one of 192.168.1.3, 2001:db8::3"), "{several}");
         let unknown = why("printer").unwrap_err().message;
         assert!(unknown.contains("`printer`"), "{unknown}");
+    }
+
+    #[test]
+    fn a_host_is_all_its_addresses_and_both_ends_are_of_one_family() {
+        let known = KnownHosts::sample();
+        let queries = |words: &str| -> Vec<String> {
+            let named = parse_args::<ConnectionArgs>(words).unwrap().named().unwrap();
+            assert_eq!(named.words(), words);
+            let found = named.with(|name| known.addresses(name));
+            found.map_or_else(|why| vec![why.message], |all| all.iter().map(Selection::query).collect())
+        };
+        assert_eq!(queries("tv"), ["src=192.168.1.3", "src=fd00:1::3"]);
+        assert_eq!(queries("tcp tv 2001:db8::1"), ["src=fd00:1::3&dst=2001:db8::1&proto=tcp"]);
+        assert_eq!(queries("laptop tv"), ["src=192.168.1.4&dst=192.168.1.3"]);
+        assert_eq!(queries("tv --dport 443"), ["src=192.168.1.3&dport=443", "src=fd00:1::3&dport=443"]);
+        assert_eq!(queries("192.168.1.3"), ["src=192.168.1.3"]);
+        assert!(queries("laptop 2001:db8::1")[0].contains("no address of the same family"));
+        assert!(queries("nosuch")[0].contains("`nosuch` is neither tcp nor udp"));
     }
 }

@@ -4,19 +4,20 @@ mod filter;
 pub(crate) mod view;
 
 use super::{
-    arguments::{SelectionArgs, WHICH, duration, name_of},
+    arguments::{SelectionArgs, WHICH, at_least_one, duration, name_of},
     hosts::{names_of_this_machine, totals},
     listed::{UNCOUNTED, explain, listed},
 };
 use crate::{
     client::{candidates, control::Client},
     command::{Command, Context},
+    failure::usage,
     output::{Show, write_stderr},
 };
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCandidates;
 use filter::{Filter, Order, SortKey};
-use shunt_api::{Connection, Engine, FlowState, SlowTable};
+use shunt_api::{Connection, Engine, Failure, FlowState, SlowTable, Status};
 use std::time::Duration;
 
 /// Show the connections: those on the fast path, and those whose packets Linux forwards (slow).
@@ -51,7 +52,7 @@ pub(crate) struct FlowsArgs {
     #[arg(long)]
     reverse: bool,
     /// Show at most this many connections or hosts.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
     /// The time over which rates are measured, at most 10s; 0s is the time since each flow was learned.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = rate_time)]
@@ -108,6 +109,10 @@ impl Command for FlowsArgs {
         let mut connections = listed(fast, slow);
         let there_are_some = !connections.is_empty();
         connections.retain(|connection| filter.matches(connection));
+        if let Some(device) = plan.device.as_ref().filter(|_| connections.is_empty()) {
+            let status: Status = context.client.get("/v1/status").await?;
+            must_be_port(device, status.ports.iter().map(|port| port.name.as_str()))?;
+        }
         if there_are_some && connections.is_empty() && !context.json {
             write_stderr("no connection matches; without the filters, there are some\n");
         }
@@ -120,6 +125,16 @@ impl Command for FlowsArgs {
         explain(&context.client, &mut connections).await?;
         show(&connections)
     }
+}
+
+/// Refuses a device through which no packet can pass on the fast path.
+fn must_be_port<'p>(device: &str, mut ports: impl Iterator<Item = &'p str> + Clone) -> Result<(), Failure> {
+    let names: Vec<&str> = ports.clone().collect();
+    if ports.any(|port| port == device) {
+        return Ok(());
+    }
+    let ports = if names.is_empty() { "has no port".to_owned() } else { format!("has {}", names.join(", ")) };
+    Err(usage(format!("--dev: {device} is no port of this instance, which {ports}")))
 }
 
 async fn read(client: &Client, filter: &Filter, over: Duration) -> anyhow::Result<Vec<Connection>> {

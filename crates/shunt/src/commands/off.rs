@@ -2,48 +2,63 @@
 
 pub(crate) mod view;
 
-use super::arguments::{ConnectionArgs, duration, time_within};
+use super::{
+    arguments::{ConnectionArgs, NamedConnections, duration, time_within},
+    hosts::KnownHosts,
+};
 use crate::{
     client::control::Client,
     command::{Command, Context},
     failure::usage,
-    output::Show,
+    output::{Show, write_stderr},
     render::Counted,
 };
 use clap::Args;
 use hyper::Method;
 use shunt_api::{Count, Failure, FailureCode, OffBy, OffRemoval, OffRequest, OffRule, Selection};
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 use view::OffRules;
 
 const PATH: &str = "/v1/off";
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(OffRule::LONGEST_S);
 
-/// Turns the fast path off for connections that `shunt verify` compares, until [`turn_on`] or until this time is over.
-pub(super) async fn turn_off(client: &Client, which: Selection, time: Duration) -> anyhow::Result<()> {
-    let rule = OffRequest { which, for_s: Some(time.as_secs() + 1), by: OffBy::Verify };
+/// Turns the fast path off for connections that a command measures, until [`turn_on`] or until this time is over.
+pub(super) async fn turn_off(
+    client: &Client,
+    which: Selection,
+    time: Duration,
+    by: OffBy,
+) -> anyhow::Result<()> {
+    let rule = OffRequest { which, for_s: Some(time.as_secs() + 1), by };
     client.send(Method::POST, PATH, &rule).await.map(|_: Count| ())
 }
 
 /// Turns the fast path on again after [`turn_off`], whose time may be over.
 pub(super) async fn turn_on(client: &Client, which: Selection) -> anyhow::Result<()> {
+    remove(client, which).await.map(drop)
+}
+
+/// Removes the rule for these connections; false if there is none.
+async fn remove(client: &Client, which: Selection) -> anyhow::Result<bool> {
     let removed: anyhow::Result<Count> =
         client.send(Method::DELETE, PATH, &OffRemoval { which: Some(which) }).await;
-    let has_ended = |error: &anyhow::Error| {
-        error.downcast_ref().is_some_and(|failure: &Failure| failure.code == FailureCode::NoConnection)
-    };
     match removed {
-        Err(error) if has_ended(&error) => Ok(()),
-        removed => removed.map(drop),
+        Err(error) if is_missing(&error) => Ok(false),
+        removed => removed.map(|_| true),
     }
+}
+
+/// Whether there was no rule to remove.
+fn is_missing(error: &anyhow::Error) -> bool {
+    error.downcast_ref().is_some_and(|failure: &Failure| failure.code == FailureCode::NoConnection)
 }
 
 /// Turn the fast path off for a host, a port or a connection, at once; without arguments, show for which it is off.
 ///
 /// All packets of these connections take the slow path, as they would without Shunt; `shunt why` gives the reason
 /// `off`. A rule holds until `shunt on` removes it or its time is over, also across restarts. Flows that were added by
-/// hand stay.
+/// hand stay. The name of a host stands for all addresses that it has at this time.
 #[derive(Debug, Args)]
 pub(crate) struct OffArgs {
     #[command(flatten)]
@@ -67,14 +82,14 @@ pub(crate) struct OnArgs {
 #[derive(Debug)]
 pub(crate) enum OffPlan {
     Show,
-    Add(OffRequest),
+    Add { which: NamedConnections, for_s: Option<u64> },
 }
 
 impl Command for OffArgs {
     type Plan = OffPlan;
     const EXAMPLES: &str = "
         [shunt off]
-        shunt off 192.168.1.2 # all connections of a host, by address or name
+        shunt off 192.168.1.2 # all connections of an address
         shunt off --dport 5060 --for 10m # connections to a port, for ten minutes
         shunt off tcp 192.168.1.2:40000 198.51.100.7:443 # one connection
         shunt off # for which connections it is off
@@ -87,28 +102,53 @@ impl Command for OffArgs {
 
     async fn run(plan: OffPlan, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
         let client = &context.client;
+        let mut asked = None;
         match plan {
             OffPlan::Show => {}
-            OffPlan::Add(request) => {
-                let _: Count = client.send(Method::POST, PATH, &request).await?;
+            OffPlan::Add { which, for_s } => {
+                for which in which.look_up(client).await? {
+                    let request = OffRequest { which, for_s, by: OffBy::Owner };
+                    let _: Count = client.send(Method::POST, PATH, &request).await?;
+                }
+                asked = which.address();
             }
         }
         let rules: Vec<OffRule> = client.get(PATH).await?;
+        if let Some(address) = asked {
+            let known = KnownHosts::read(client).await;
+            other_addresses(&known, address, &rules).iter().for_each(|note| write_stderr(note));
+        }
         show(&OffRules(rules))
     }
 }
 
 impl OffArgs {
     fn plan(&self) -> Result<OffPlan, Failure> {
-        let which = self.connections.selection()?;
+        let which = self.connections.named()?;
         match self.during {
-            None if which == Selection::default() => Ok(OffPlan::Show),
-            Some(_) if which == Selection::default() => {
+            None if which.are_all() => Ok(OffPlan::Show),
+            Some(_) if which.are_all() => {
                 Err(usage("--for: name a host, a port or a connection, such as 192.168.1.2"))
             }
-            during => Ok(OffPlan::Add(OffRequest { which, for_s: during.map(seconds), by: OffBy::Owner })),
+            during => Ok(OffPlan::Add { which, for_s: during.map(seconds) }),
         }
     }
+}
+
+/// A line that says for which other addresses of the host the fast path stays on.
+fn other_addresses(known: &KnownHosts, address: IpAddr, rules: &[OffRule]) -> Option<String> {
+    let (name, others) = known.host_of(address)?;
+    let is_on = |other: &IpAddr| {
+        let all_of_it = Selection { src: Some((*other).into()), ..Selection::default() };
+        !rules.iter().any(|rule| rule.which == all_of_it)
+    };
+    let on: Vec<String> = others.iter().filter(|other| is_on(other)).map(ToString::to_string).collect();
+    (!on.is_empty()).then(|| {
+        format!(
+            "{address} is {name}, which also has {}, where the fast path stays on; `shunt off {name}` covers all\n",
+            on.join(", ")
+        )
+    })
 }
 
 /// Whole seconds, rounded up: a rule that is wanted for half a second lasts one.
@@ -117,7 +157,7 @@ fn seconds(time: Duration) -> u64 {
 }
 
 impl Command for OnArgs {
-    type Plan = OffRemoval;
+    type Plan = Option<NamedConnections>;
     const EXAMPLES: &str = "
         [shunt on]
         shunt on 192.168.1.2 # as `shunt off` named it
@@ -125,28 +165,50 @@ impl Command for OnArgs {
     ";
     const USES_INSTANCE: bool = true;
 
-    fn resolve(self, _: &Context) -> anyhow::Result<OffRemoval> {
+    fn resolve(self, _: &Context) -> anyhow::Result<Self::Plan> {
         Ok(self.plan()?)
     }
 
-    async fn run(plan: OffRemoval, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
-        let count = context.client.send(Method::DELETE, PATH, &plan).await?;
+    async fn run(plan: Self::Plan, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let client = &context.client;
+        let which = match &plan {
+            Some(named) => named.look_up(client).await?,
+            None => Vec::new(),
+        };
+        if let [_, _, ..] = which.as_slice() {
+            let mut removed = Vec::new();
+            for which in which {
+                let words = which.words();
+                removed.extend(remove(client, which).await?.then_some(words));
+            }
+            if removed.is_empty() {
+                let words = plan.as_ref().map(NamedConnections::words).unwrap_or_default();
+                let why = format!("`shunt off` has no rule for an address of {words}");
+                return Err(Failure::new(FailureCode::NoConnection, why).into());
+            }
+            let count = Count { count: removed.len() as u64 };
+            return show(&Counted::new(count, "rule", |rules| {
+                format!("{rules} removed: {}", removed.join(", "))
+            }));
+        }
+        let removal = OffRemoval { which: which.into_iter().next() };
+        let count = client.send(Method::DELETE, PATH, &removal).await?;
         show(&Counted::new(count, "rule", |rules| format!("{rules} removed")))
     }
 }
 
 impl OnArgs {
     /// A time is refused: a rule that comes back would have to be kept beside the one that was removed.
-    fn plan(&self) -> Result<OffRemoval, Failure> {
-        let which = self.connections.selection()?;
+    fn plan(&self) -> Result<Option<NamedConnections>, Failure> {
+        let which = self.connections.named()?;
         if let Some(time) = &self.during {
-            let words = if which == Selection::default() { "192.168.1.2".to_owned() } else { which.words() };
+            let words = if which.are_all() { "192.168.1.2" } else { which.words() };
             return Err(usage(format!(
                 "--for: `shunt on` ends a rule for good; on for a while, then off again: shunt on {words} && sleep {time} \
                  && shunt off {words}; off for a while, then on again: shunt off {words} --for {time}"
             )));
         }
-        Ok(OffRemoval { which: Some(which).filter(|which| *which != Selection::default()) })
+        Ok(Some(which).filter(|which| !which.are_all()))
     }
 }
 
@@ -158,12 +220,12 @@ mod tests {
     fn a_host_a_port_or_a_connection_is_turned_off_and_nothing_shows_the_rules() {
         let plan = |words: &str| parse_args::<OffArgs>(words).unwrap().plan();
         assert!(matches!(plan("").unwrap(), OffPlan::Show));
-        let Ok(OffPlan::Add(request)) = plan("192.168.1.2 --for 1500ms") else { panic!("no rule") };
-        assert_eq!((request.which.words().as_str(), request.for_s), ("192.168.1.2", Some(2)));
-        let Ok(OffPlan::Add(request)) = plan("--dport 5060") else { panic!("no rule") };
-        assert_eq!((request.which.words().as_str(), request.for_s), ("--dport 5060", None));
+        let Ok(OffPlan::Add { which, for_s }) = plan("192.168.1.2 --for 1500ms") else { panic!("no rule") };
+        assert_eq!((which.words(), for_s), ("192.168.1.2", Some(2)));
+        let Ok(OffPlan::Add { which, for_s }) = plan("--dport 5060") else { panic!("no rule") };
+        assert_eq!((which.words(), for_s), ("--dport 5060", None));
         assert!(plan("--for 10m").unwrap_err().message.contains("name a host"));
-        assert!(plan("lan0").is_err());
+        assert!(plan("192.168.1").is_err());
     }
 
     #[test]
@@ -173,6 +235,24 @@ mod tests {
         let commands = "shunt on tcp 192.168.1.2 && sleep 10m && shunt off tcp 192.168.1.2";
         assert!(said.contains(commands) && said.contains("shunt off tcp 192.168.1.2 --for 10m"), "{said}");
         assert!(plan("--for 10m").is_err() && plan("192.168.1.2").is_ok());
+    }
+
+    #[test]
+    fn one_address_of_a_host_names_the_others_that_stay_on() {
+        let known = KnownHosts::sample();
+        let address: IpAddr = "192.168.1.3".parse().unwrap();
+        let rule = |src: &str| OffRule {
+            which: Selection { src: Some(src.parse().unwrap()), ..Selection::default() },
+            left_s: None,
+            by: OffBy::Owner,
+        };
+        let said = other_addresses(&known, address, &[rule("192.168.1.3")]).unwrap();
+        assert_eq!(
+            said,
+            "192.168.1.3 is tv, which also has fd00:1::3, where the fast path stays on; `shunt off tv` covers all\n"
+        );
+        assert_eq!(other_addresses(&known, address, &[rule("192.168.1.3"), rule("fd00:1::3")]), None);
+        assert_eq!(other_addresses(&known, "192.168.1.5".parse().unwrap(), &[]), None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use nix::unistd::geteuid;
-use shunt_api::{Failure, FailureCode, HostNames, Instance, PortStatus, Proto, Selection, Status};
+use shunt_api::{Failure, FailureCode, HostNames, Instance, OffBy, PortStatus, Proto, Selection, Status};
 use shunt_inspect::quality::{self, QualityError, Request, Side, Unseen};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -96,7 +96,7 @@ impl Command for QualityArgs {
         // A rule of the user's stays.
         let off = (plan.off && !now.off.iter().any(|rule| rule.which == tcp)).then_some(tcp);
         if let Some(which) = &off {
-            turn_off(&context.client, which.clone(), plan.time + MARGIN).await?;
+            turn_off(&context.client, which.clone(), plan.time + MARGIN, OffBy::Quality).await?;
         }
         let instance = context.instance.clone();
         let shown = measure_and_show(show, move |stop| plan.observe(&request, &instance, stop)).await;

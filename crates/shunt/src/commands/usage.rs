@@ -2,7 +2,7 @@
 
 pub(crate) mod view;
 
-use super::arguments::duration;
+use super::arguments::{at_least_one, duration};
 use crate::{
     client::kept::{Answered, get_or_kept, kept_until},
     command::{Command, Context},
@@ -36,7 +36,7 @@ pub(crate) struct UsageArgs {
     #[arg(long, value_enum, default_value = "total")]
     sort: SortKey,
     /// Show at most this many hosts.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
     /// Print comma-separated values, in bytes and packets.
     #[arg(long)]
@@ -165,5 +165,7 @@ mod tests {
         assert_eq!(first("--sort received"), "laptop");
         assert_eq!(first("--sort name"), "02:00:00:00:00:03");
         assert_eq!((first("--sort sent --limit 1").as_str(), usage.hosts.len()), ("10.9.0.7", 1));
+        let none = parse_args::<UsageArgs>("--limit 0").unwrap_err().to_string();
+        assert!(none.contains("'0' for '--limit <N>': expected a number from 1 on"), "{none}");
     }
 }

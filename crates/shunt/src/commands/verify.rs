@@ -18,8 +18,8 @@ use hyper::Method;
 use nix::unistd::geteuid;
 use serde::Serialize;
 use shunt_api::{
-    Connection, Count, Direction, Engine, EnteringTap, Failure, FailureCode, FlowState, Instance, Selection,
-    TapRequest,
+    Connection, Count, Direction, Engine, EnteringTap, Failure, FailureCode, FlowState, Instance, OffBy,
+    Selection, TapRequest,
 };
 use shunt_inspect::verify::{self, Flow, Owner, Request, Taps, VerifyError, Way};
 use std::time::Duration;
@@ -210,7 +210,7 @@ impl Owner for Paths {
 /// Adds the rule of a connection, which ends by itself after this time, or removes it.
 async fn move_one(client: &Client, which: Selection, way: Way, time: Duration) -> anyhow::Result<()> {
     match way {
-        Way::Slow => turn_off(client, which, time).await,
+        Way::Slow => turn_off(client, which, time, OffBy::Verify).await,
         Way::Fast => turn_on(client, which).await,
     }
 }

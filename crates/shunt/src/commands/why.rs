@@ -2,7 +2,7 @@
 
 pub(crate) mod view;
 
-use super::arguments::ConnectionArgs;
+use super::arguments::{ConnectionArgs, NamedConnections};
 use crate::{
     client::control::Client,
     command::{Command, Context},
@@ -11,7 +11,13 @@ use crate::{
 use clap::Args;
 use shunt_api::{Explained, Explanation, Failure, FailureCode, Selection};
 
+/// At most this many connections are shown; the others are counted.
+const SHOWN_MAX: usize = 20;
+
 /// Explain whether connections are fast or slow, why, since when, and what would change that.
+///
+/// The name of a host stands for all its addresses. At most 20 connections are shown: those with packets lately first,
+/// ended ones last.
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
     #[command(flatten)]
@@ -19,7 +25,7 @@ pub(crate) struct WhyArgs {
 }
 
 impl Command for WhyArgs {
-    type Plan = Selection;
+    type Plan = NamedConnections;
     const EXAMPLES: &str = "
         [shunt why]
         shunt why 192.168.1.2 # all connections of a host
@@ -28,24 +34,55 @@ impl Command for WhyArgs {
     ";
     const USES_INSTANCE: bool = true;
 
-    fn resolve(self, _: &Context) -> anyhow::Result<Selection> {
-        Ok(self.connections.selection()?)
+    fn resolve(self, _: &Context) -> anyhow::Result<NamedConnections> {
+        Ok(self.connections.named()?)
     }
 
-    async fn run(plan: Selection, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
-        show(&explain(&plan, &context.client).await?)
+    async fn run(plan: NamedConnections, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let client = &context.client;
+        let mut answers = Vec::new();
+        for which in plan.look_up(client).await? {
+            answers.push(client.get(&path(&which)).await?);
+        }
+        show(&joined(answers)?)
     }
 }
 
 /// The answer of the daemon, which knows at least one such connection.
 pub(super) async fn explain(selection: &Selection, client: &Client) -> anyhow::Result<Explanation> {
-    let mut explanation: Explanation = client.get(&format!("/v1/why?{}", selection.query())).await?;
-    if explanation.connections.is_empty() {
-        let why = "no such connection: neither conntrack nor Shunt has seen it";
-        return Err(Failure::new(FailureCode::NoConnection, why).into());
+    Ok(joined(vec![client.get(&path(selection)).await?])?)
+}
+
+fn path(selection: &Selection) -> String {
+    format!("/v1/why?{}", selection.query())
+}
+
+/// One answer of several, each about an address of a host: connections with packets lately first, ended ones last.
+fn joined(answers: Vec<Explanation>) -> Result<Explanation, Failure> {
+    let mut all = Explanation { connections: Vec::new(), more: 0 };
+    for Explanation { connections, more } in answers {
+        for connection in connections {
+            // Two addresses of the host may be the ends of one connection.
+            if !all.connections.contains(&connection) {
+                all.connections.push(connection);
+            }
+        }
+        all.more += more;
     }
-    explanation.connections.sort_by_key(has_ended);
-    Ok(explanation)
+    if all.connections.is_empty() {
+        let why = "no such connection: neither conntrack nor Shunt has seen it";
+        return Err(Failure::new(FailureCode::NoConnection, why));
+    }
+    all.connections.sort_by_key(|connection| (has_ended(connection), is_idle(connection)));
+    let shown = all.connections.len().min(SHOWN_MAX);
+    all.more += (all.connections.len() - shown) as u64;
+    all.connections.truncate(shown);
+    Ok(all)
+}
+
+/// Whether no direction has had a packet lately.
+fn is_idle(connection: &Explained) -> bool {
+    connection.directions.iter().all(|why| why.idle.is_some())
 }
 
 /// Whether a TCP connection ends or has ended. Nobody asks about it, so it comes last.
@@ -56,3 +93,34 @@ fn has_ended(connection: &Explained) -> bool {
 
 #[cfg(test)]
 pub(crate) mod sample;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shunt_api::Idle;
+
+    #[test]
+    fn connections_with_packets_come_first_and_ended_ones_last_and_the_rest_is_counted() {
+        let one = sample::explanation().connections.swap_remove(0);
+        let with = |port: u16, state: &str, idle: Option<Idle>| {
+            let mut connection = one.clone();
+            connection.state = Some(state.to_owned());
+            connection.directions.iter_mut().for_each(|why| (why.tuple.sport, why.idle) = (port, idle));
+            connection
+        };
+        let quiet = Some(Idle { for_s: Some(60), was_fast: true });
+        let ended = with(1, "TIME_WAIT", None);
+        let idle = with(2, "ESTABLISHED", quiet);
+        let busy = |port| with(port, "ESTABLISHED", None);
+        let answer = |connections, more| Explanation { connections, more };
+        let few =
+            vec![answer(vec![ended.clone(), idle.clone(), busy(3)], 1), answer(vec![busy(3), busy(4)], 2)];
+        let Explanation { connections, more } = joined(few).unwrap();
+        assert_eq!((connections, more), (vec![busy(3), busy(4), idle.clone(), ended.clone()], 3));
+        let mut many = vec![ended, idle];
+        many.extend((10..40).map(busy));
+        let Explanation { connections, more } = joined(vec![answer(many, 5)]).unwrap();
+        assert_eq!((connections, more), ((10..30).map(busy).collect(), 17));
+        assert_eq!(joined(vec![answer(Vec::new(), 0)]).unwrap_err().code, FailureCode::NoConnection);
+    }
+}

@@ -51,6 +51,8 @@ pub(super) struct HandOver {
     pub(super) on_trial_until: Option<Instant>,
     /// The number of hand-overs since the data plane was loaded.
     pub(super) generation: u64,
+    /// Since when packets are counted, on the monotonic clock; none if that is not known.
+    pub(super) counting_since_ns: Option<u64>,
     /// The control socket, and the listeners on TCP.
     pub(super) listeners: Listening,
     program: Option<Program>,
@@ -115,7 +117,7 @@ pub(super) enum Leaving {
 
 impl HandOver {
     pub(super) fn new(program: Option<Program>) -> Self {
-        Self { program, ..Self::default() }
+        Self { program, counting_since_ns: Some(monotonic_ns()), ..Self::default() }
     }
 
     /// Waits for news of the next daemon; forever if there is none. May be dropped at any time.
@@ -124,6 +126,11 @@ impl HandOver {
             Some(underway) => underway.next.news().await,
             None => std::future::pending().await,
         }
+    }
+
+    /// Seconds over which packets were counted.
+    pub(super) fn counted_s(&self) -> Option<u64> {
+        self.counting_since_ns.map(|since| monotonic_ns().saturating_sub(since) / 1_000_000_000)
     }
 
     /// How far the restart is.
@@ -357,6 +364,7 @@ impl Daemon {
         let listening = &self.hand_over.listeners;
         let state = ToNext::State(Box::new(HandedState {
             generation: self.hand_over.generation + 1,
+            counting_since_ns: self.hand_over.counting_since_ns,
             since_ns,
             metrics: listening.metrics,
             page: listening.page,

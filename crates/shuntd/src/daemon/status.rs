@@ -64,6 +64,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
         instance: daemon.instance.to_string(),
         pid: std::process::id(),
         uptime_s: daemon.started.elapsed().as_secs(),
+        counted_s: daemon.hand_over.counted_s(),
         start: daemon.hand_over.start.clone(),
         epoch: daemon.plane.control().epoch(),
         epoch_moves: epoch_moves(daemon),

@@ -164,6 +164,7 @@ impl Daemon {
             seed: self.plane.seed(),
             findings: self.core.findings(),
             generation: self.hand_over.generation + 1,
+            counting_since_ns: self.hand_over.counting_since_ns,
             ports,
             clsacts: self.clsacts.list(),
             on_trial: self.hand_over.on_trial_until.is_some_and(|until| Instant::now() < until),

@@ -59,6 +59,7 @@ pub(crate) struct Resumed {
     inherited: Inherited,
     clsacts: BTreeSet<u32>,
     generation: u64,
+    counting_since_ns: Option<u64>,
     since_ns: u64,
 }
 
@@ -143,7 +144,8 @@ pub(crate) async fn prepare(
     fault_point("next-loaded");
     let (ToNext::State(state), handles) = ask(channel, CALM).await? else { return Err(unexpected()) };
     fault_point("next-state");
-    let HandedState { generation, since_ns, metrics, page, ports, clsacts, off, stored } = *state;
+    let HandedState { generation, counting_since_ns, since_ns, metrics, page, ports, clsacts, off, stored } =
+        *state;
     let broken = || internal("the running daemon has handed over too few descriptors");
     let (listeners, links) = Listeners::adopt(config, handles, metrics, page)?.ok_or_else(broken)?;
     let inherited = Inherited::new(ports.iter().map(HandedPort::from), links).ok_or_else(broken)?;
@@ -156,6 +158,7 @@ pub(crate) async fn prepare(
     daemon.inherited = inherited;
     daemon.clsacts.extend(clsacts);
     (daemon.hand_over.generation, daemon.hand_over.reported) = (generation, true);
+    daemon.hand_over.counting_since_ns = counting_since_ns;
     daemon.store = Store::open(stored, channel.peer_process().map_err(internal)?);
     tell(channel, &FromNext::Commit)?;
     fault_point("next-commit");
@@ -187,7 +190,7 @@ fn unexpected() -> Failure {
 /// If this daemon cannot run. Then the links are detached.
 pub(crate) async fn resume(instance: &Instance, config: &Config, stored: Stored) -> Result<Resumed, Failure> {
     let Stored { maps, ports, programs, record, alive_ns: since_ns } = stored;
-    let Record { findings, clsacts, generation, .. } = *record;
+    let Record { findings, clsacts, generation, counting_since_ns, .. } = *record;
     let (ports, links): (Vec<HandedPort>, Vec<Vec<OwnedFd>>) = ports.into_iter().unzip();
     let links = links.into_iter().flatten().collect();
     let broken = || internal("the stored descriptors are not those of the ports");
@@ -206,7 +209,7 @@ pub(crate) async fn resume(instance: &Instance, config: &Config, stored: Stored)
     };
     let Machine { subscription, kernel, .. } = machine;
     let parts = Parts { kernel, subscription, plane, core, actions, kept: Kept::read(instance, config) };
-    Ok(Resumed { parts, findings, inherited, clsacts, generation, since_ns })
+    Ok(Resumed { parts, findings, inherited, clsacts, generation, counting_since_ns, since_ns })
 }
 
 impl Resumed {
@@ -219,11 +222,12 @@ impl Resumed {
         listeners: Listeners,
         stored: BTreeSet<String>,
     ) -> Owner {
-        let Self { parts, findings, inherited, clsacts, generation, since_ns } = self;
+        let Self { parts, findings, inherited, clsacts, generation, counting_since_ns, since_ns } = self;
         let mut daemon = Daemon::new(instance, config, parts, Priority::raise(), reloads).with_store(stored);
         daemon.inherited = inherited;
         daemon.clsacts.extend(clsacts);
         daemon.hand_over.generation = generation;
+        daemon.hand_over.counting_since_ns = counting_since_ns;
         Owner { daemon, listeners, findings, since_ns, was_alone: true }
     }
 }

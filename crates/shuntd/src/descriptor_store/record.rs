@@ -50,6 +50,9 @@ pub(crate) struct Record {
     pub(crate) findings: Findings,
     /// The number of hand-overs since the data plane was loaded.
     pub(crate) generation: u64,
+    /// Since when packets are counted, on the monotonic clock; absent if that is not known.
+    #[serde(default)]
+    pub(crate) counting_since_ns: Option<u64>,
     /// The ports, with the kernel's numbers of their links.
     pub(crate) ports: Vec<(PortMessage, Vec<u32>)>,
     /// The devices whose clsact qdisc Shunt has made.

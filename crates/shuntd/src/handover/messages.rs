@@ -73,6 +73,9 @@ pub(crate) struct Offer {
 pub(crate) struct HandedState {
     /// The number of hand-overs since the data plane was loaded.
     pub(crate) generation: u64,
+    /// Since when packets are counted, on the monotonic clock; absent if that is not known.
+    #[serde(default)]
+    pub(crate) counting_since_ns: Option<u64>,
     /// When the running daemon stopped working, on the monotonic clock.
     pub(crate) since_ns: u64,
     /// Whether there is a listener for metrics.

@@ -153,3 +153,14 @@ fn slow_connections_are_listed_unless_a_filter_asks_for_what_they_lack() {
     Order { key: SortKey::Rate, reverse: false, limit: None }.apply(&mut both);
     assert_eq!(both[0], slow, "the slow one has the higher rate");
 }
+
+#[test]
+fn a_device_that_is_no_port_and_a_limit_of_none_are_refused() {
+    let ports = ["lan0", "wan0"];
+    assert!(must_be_port("wan0", ports.into_iter()).is_ok());
+    let why = must_be_port("lan9", ports.into_iter()).unwrap_err().message;
+    assert_eq!(why, "--dev: lan9 is no port of this instance, which has lan0, wan0");
+    assert!(must_be_port("lan9", [].into_iter()).unwrap_err().message.ends_with("which has no port"));
+    let none = parse_args::<FlowsArgs>("--limit 0").unwrap_err().to_string();
+    assert!(none.contains("'0' for '--limit <N>': expected a number from 1 on"), "{none}");
+}

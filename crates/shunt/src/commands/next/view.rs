@@ -35,8 +35,13 @@ fn describe(next: &Next) -> String {
             let option = instance_option(&status.instance);
             let ports: Vec<String> =
                 status.ports.iter().map(|port| format!("{} by {}", port.name, port.engine)).collect();
+            let counted = match status.counted_s {
+                Some(counted) if counted <= status.uptime_s => String::new(),
+                Some(counted) => format!(", counting for {},", units::time(counted)),
+                None => ", counting for an unknown time,".to_owned(),
+            };
             let summary = format!(
-                "running for {} on {}: {} of {} packets fast, {} flows\n",
+                "running for {}{counted} on {}: {} of {} packets fast, {} flows\n",
                 units::time(status.uptime_s),
                 if ports.is_empty() { "no port".to_owned() } else { ports.join(", ") },
                 units::percent(status.packets.fast_share),
@@ -86,6 +91,9 @@ mod tests {
     #[test]
     fn texts_match_their_golden_files() {
         assert_golden("golden/next-running.txt", &Next::Running(Box::new(status())), TEXT);
+        let restarted = shunt_api::Status { uptime_s: 3, ..status() };
+        let said = crate::golden::show(&Next::Running(Box::new(restarted)), TEXT);
+        assert!(said.starts_with("running for 3s, counting for 1d 2h 3m 4s, on "), "{said}");
         let stopped = |instance: &str, ports: &[&str]| {
             let ports = ports.iter().map(|name| (*name).to_owned()).collect();
             Next::Stopped { instance: instance.to_owned(), ports }

@@ -25,7 +25,7 @@ pub(crate) fn describe(rules: &[OffRule]) -> String {
     let line = |rule: &OffRule| {
         let words = rule.which.words();
         let left = rule.left_s.map_or_else(String::new, |left| format!(" for {}", units::time(left)));
-        let by = if rule.by.is_owner() { "" } else { ", by `shunt verify`" };
+        let by = if rule.by.is_owner() { String::new() } else { format!(", by `{}`", rule.by.command()) };
         format!("{} {words}{left}{by}; `shunt on {words}` ends it\n", style::warning("off:"))
     };
     rules.iter().map(line).collect()

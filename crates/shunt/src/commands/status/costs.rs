@@ -22,13 +22,19 @@ fn costs_clause(costs: &OwnCosts) -> String {
         }
         (None, None) => "not measured yet".to_owned(),
     };
-    format!(
-        "daemon {}, programs {programs}; memory: daemon {}, tables {} ({} a flow)",
-        cores_of(costs.daemon_cores),
-        units::bytes(costs.daemon_bytes),
-        units::bytes(costs.maps_bytes),
-        units::bytes(costs.flow_bytes),
-    )
+    format!("daemon {}, programs {programs}; memory: {}", cores_of(costs.daemon_cores), memory(costs))
+}
+
+/// The memory. No daemon and no table takes 0 bytes: nothing was measured.
+fn memory(costs: &OwnCosts) -> String {
+    let OwnCosts { daemon_bytes, maps_bytes, flow_bytes, .. } = *costs;
+    if daemon_bytes == 0 && maps_bytes == 0 {
+        return "not measured yet".to_owned();
+    }
+    let measured = |bytes| if bytes == 0 { "not measured yet".to_owned() } else { units::bytes(bytes) };
+    let flow =
+        if flow_bytes == 0 { String::new() } else { format!(" ({} a flow)", units::bytes(flow_bytes)) };
+    format!("daemon {}, tables {}{flow}", measured(daemon_bytes), measured(maps_bytes))
 }
 
 /// The CPU time of each program.
@@ -67,5 +73,17 @@ mod tests {
         let wanted = "programs not measured yet since wan0 went from xdp to tc at 2026-11-29 16:05:12 UTC;";
         assert!(since.contains(wanted), "{since}");
         assert!(said(None).contains("programs not measured yet; memory"), "{}", said(None));
+    }
+
+    #[test]
+    fn memory_that_was_not_measured_is_not_0_bytes() {
+        let said = |costs: OwnCosts| lines(Some(&costs), false);
+        let none = said(OwnCosts::default());
+        assert!(none.ends_with("memory: not measured yet\n") && !none.contains("0 B"), "{none}");
+        let tables = said(OwnCosts { maps_bytes: 2_000_000, flow_bytes: 100, ..OwnCosts::default() });
+        assert!(
+            tables.contains("memory: daemon not measured yet, tables 2.00 MB (100 B a flow)"),
+            "{tables}"
+        );
     }
 }

@@ -38,15 +38,15 @@ pub(super) fn line(status: &Status) -> String {
         1 => "; one lasting cause of slow traffic is below".to_owned(),
         _ => format!("; {} of slow traffic are below", units::count(causes, "lasting cause")),
     };
-    let time = units::time(status.uptime_s);
+    let time = status.counted_s.map_or_else(|| "so far".to_owned(), |s| format!("in {}", units::time(s)));
     let text = match verdict(status) {
         Verdict::NoPort => style::bad("nothing can be fast: this instance has no port"),
-        Verdict::NoTraffic => format!("cannot tell yet: no packet has arrived through a port in {time}"),
+        Verdict::NoTraffic => format!("cannot tell yet: no packet has arrived through a port {time}"),
         Verdict::Stopped => style::warning("nothing is fast: learning is off"),
         Verdict::AllSlow => style::warning("nothing is fast yet: all packets so far took the slow path"),
         Verdict::Fast(share) => {
             let word = if causes == 0 { style::good("fast") } else { "fast".to_owned() };
-            format!("{word}: {} of all packets in {time}", units::percent(share))
+            format!("{word}: {} of all packets {time}", units::percent(share))
         }
     };
     format!("{text}{below}\n")
@@ -65,6 +65,11 @@ mod tests {
             said(&status),
             "fast: 99.9 % of all packets in 1d 2h 3m 4s; one lasting cause of slow traffic is below\n"
         );
+        // Counters go on over a restart, and so does their time.
+        status.uptime_s = 3;
+        assert!(said(&status).starts_with("fast: 99.9 % of all packets in 1d 2h 3m 4s;"));
+        status.counted_s = None;
+        assert!(said(&status).starts_with("fast: 99.9 % of all packets so far;"));
         status.slow_causes.clear();
         status.packets.fast = 0;
         assert_eq!(said(&status), "nothing is fast yet: all packets so far took the slow path\n");

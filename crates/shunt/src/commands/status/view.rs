@@ -381,6 +381,7 @@ mod tests {
             ".legacy",
             ".rules",
             ".uptime_s",
+            ".counted_s",
             ".fast_share",
             ".up",
             ".xdp_attached",

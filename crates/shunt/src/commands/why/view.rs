@@ -13,11 +13,13 @@ impl Text for Explanation {
 }
 
 pub(crate) fn describe(explanation: &Explanation) -> String {
-    let mut text: String = explanation.connections.iter().map(describe_connection).collect();
-    if explanation.more > 0 {
-        text += &format!("and {} more\n", explanation.more);
-    }
-    text
+    let text: String = explanation.connections.iter().map(describe_connection).collect();
+    text + &more(explanation)
+}
+
+/// How many connections are left out.
+fn more(explanation: &Explanation) -> String {
+    if explanation.more > 0 { format!("and {} more\n", explanation.more) } else { String::new() }
 }
 
 /// One line for each direction.
@@ -34,7 +36,7 @@ pub(crate) fn brief(explanation: &Explanation) -> String {
             vec![conntrack::name(*protocol).to_owned(), why.dir.to_string(), tuple, fast_or_slow(why), cause]
         }));
     }
-    align("<", &rows)
+    align("<", &rows) + &more(explanation)
 }
 
 fn fast_or_slow(why: &Why) -> String {
