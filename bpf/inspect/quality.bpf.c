@@ -85,6 +85,18 @@ static __always_inline int sender_behind_nat(const struct sk_buff___shunt *skb, 
 	return 0;
 }
 
+/*
+ * The host that sent a packet to the WAN side. Returns 1 if its connection is not known, and the address is that of the
+ * packet. A socket tells nothing: that of a sender in another namespace stays with fast packets.
+ */
+static __always_inline int sender(const struct sk_buff___shunt *skb, const struct quality_packet *p, __be32 *host_be)
+{
+	if (!sender_behind_nat(skb, p->key.family, host_be))
+		return 0;
+	__builtin_memcpy(host_be, p->key.inside_be, sizeof(p->key.inside_be));
+	return 1;
+}
+
 /* A packet leaves of a connection that is not followed yet. */
 static __always_inline void open(const struct sk_buff___shunt *skb, const struct quality_packet *p, __u32 side,
 				 __u64 now)
@@ -110,7 +122,7 @@ static __always_inline void open(const struct sk_buff___shunt *skb, const struct
 	if (known && !is_syn && (known->has_bytes || !opening.has_bytes))
 		return;
 	if (side == QUALITY_WAN)
-		opening.is_host_known = !sender_behind_nat(skb, p->key.family, opening.host_be);
+		opening.is_assumed = sender(skb, p, opening.host_be);
 	bpf_map_update_elem(&quality_openings, &p->key, &opening, BPF_ANY);
 }
 
@@ -144,13 +156,11 @@ static __noinline struct quality_flow *answered(struct quality_packet *p, __u32 
 		return NULL;
 	f->host.family = p->key.family;
 	f->host.side = side;
-	f->is_host_known = side == QUALITY_LAN || opening->is_host_known;
+	f->host.is_assumed = side == QUALITY_WAN && opening->is_assumed;
 	if (side == QUALITY_LAN)
 		__builtin_memcpy(f->host.addr_be, p->key.outside_be, sizeof(f->host.addr_be));
-	else if (opening->is_host_known)
-		__builtin_memcpy(f->host.addr_be, opening->host_be, sizeof(f->host.addr_be));
 	else
-		__builtin_memcpy(f->host.addr_be, p->key.inside_be, sizeof(f->host.addr_be));
+		__builtin_memcpy(f->host.addr_be, opening->host_be, sizeof(f->host.addr_be));
 	f->acked = p->ack;
 	f->recovered = p->ack;
 	/* The first data may be acknowledged late; a SYN is not. */
@@ -195,8 +205,8 @@ static __always_inline void leave(const struct sk_buff___shunt *skb, struct qual
 		open(skb, p, side, now);
 		return;
 	}
-	if (!f->is_host_known)
-		f->is_host_known = !sender_behind_nat(skb, p->key.family, f->host.addr_be);
+	if (f->host.is_assumed)
+		f->host.is_assumed = sender(skb, p, f->host.addr_be);
 	if (p->flags & SHUNT_TCP_SYN)
 		restart(&f->out, p->seq + 1);
 	else if (p->bytes)

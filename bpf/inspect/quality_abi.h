@@ -30,7 +30,9 @@ enum quality_side {
 /* A host, as seen at the ports of a side. All zeros but `side`: those for which there was no room. */
 struct quality_host {
 	__u32 addr_be[4]; /* IPv4 in the first word, with zeros behind it */
-	__u32 family; /* 4 or 6 */
+	__u16 family; /* 4 or 6 */
+	/* 1: the address is that of packets whose connection is not known; behind NAT, it is the router's */
+	__u16 is_assumed;
 	__u32 side;
 };
 _Static_assert(sizeof(struct quality_host) == 24, "quality_host is ABI");

@@ -33,7 +33,6 @@ struct quality_flow {
 	__u32 shortest; /* round trip; 0: unknown */
 	__u32 inside_shortest; /* the same on the other side, through the router */
 	__u32 repeated; /* segments that left twice, without those that the receiver says it had */
-	__u32 is_host_known;
 	__u32 is_stamp_known;
 	struct quality_host host;
 	struct quality_stream in;
@@ -48,7 +47,7 @@ struct quality_opening {
 	__u16 has_bytes; /* or a SYN */
 	__u16 has_ack;
 	__u16 is_syn;
-	__u16 is_host_known;
+	__u16 is_assumed; /* as of a host; its address */
 	__be32 host_be[4];
 };
 
@@ -120,6 +119,7 @@ static __noinline struct quality_tally *tally_of(struct quality_flow *f)
 	/* The loader has made this one. */
 	__builtin_memset(f->host.addr_be, 0, sizeof(f->host.addr_be));
 	f->host.family = 0;
+	f->host.is_assumed = 0;
 	host = f->host;
 	return bpf_map_lookup_elem(&quality_hosts, &host);
 }

@@ -79,6 +79,10 @@ pub struct Usage {
     pub step_s: u64,
     /// Seconds of the period in which the daemon counted.
     pub counted_s: u64,
+    /// Whether a daemon ended in the period without writing what it had counted, as after a crash: all counts are too
+    /// small. Absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub incomplete: bool,
     /// Whether conntrack counts packets now (net.netfilter.nf_conntrack_acct). If not, only the fast path is counted.
     pub accounting: bool,
     /// The hosts, those with most bytes first; those without a packet in the period are left out.

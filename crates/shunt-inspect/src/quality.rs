@@ -124,9 +124,9 @@ pub fn observe(
 }
 
 impl Observation {
-    /// Judges what was counted of the hosts that are `wanted`; without an address, of those that had no room. `name` is
-    /// the name of a host. With packets that other engines forwarded unseen, there are no figures: they would be those
-    /// of a few special packets.
+    /// Judges what was counted of the hosts that are `wanted`; without an address, of those that had no room or are not
+    /// known. `name` is the name of a host. With packets that other engines forwarded unseen, there are no figures:
+    /// they would be those of a few special packets.
     pub fn report(
         &self,
         unseen: Option<Unseen>,

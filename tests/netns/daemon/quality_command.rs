@@ -108,6 +108,9 @@ fn a_bad_line_is_named_by_fast_packets() {
     // The connections were open before: one packet of each that takes the slow path names the host behind NAT.
     let host = report.hosts.iter().find(|one| one.host == Some(lab.lan().v4.into())).unwrap();
     assert!(host.sides.contains_key(&Side::Wan), "{report:#?}");
+    // Until then, nobody knows whose they are. The router itself has no connection.
+    assert!(report.hosts.iter().all(|one| !one.is_router), "{report:#?}");
+    assert!(report.hosts.iter().any(|one| one.is_not_attributed), "{report:#?}");
     shunt.done("down");
 }
 

@@ -25,8 +25,19 @@ const UNSEEN: &str = "quality_unseen";
 const MAPS: [&str; 4] = [PORTS, HOSTS, ROUTER, UNSEEN];
 const PROGRAMS: [&str; 2] = ["quality_entering", "quality_leaving"];
 
-/// What was counted, by host; without an address, of the hosts for which there was no room.
-pub(super) type HostTally = ((Option<IpAddr>, Side), abi::QualityTally);
+/// Whose packets were counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sender {
+    /// A host, or the router.
+    Host(IpAddr),
+    /// The address of packets whose connection is not known: that of a host, or of the router, which NAT uses.
+    Assumed(IpAddr),
+    /// Hosts for which there was no room.
+    NoRoom,
+}
+
+/// What was counted, by host.
+pub(super) type HostTally = ((Sender, Side), abi::QualityTally);
 
 /// What was counted besides hosts.
 #[derive(Debug, Default)]
@@ -79,7 +90,7 @@ impl Programs {
             let tally = found.as_deref().and_then(abi::QualityTally::from_bytes);
             if let (Some(host), Some(tally)) = (abi::QualityHost::from_bytes(&key), tally) {
                 let side = Side::ALL.into_iter().find(|side| side.number() == host.side);
-                tallies.extend(side.map(|side| ((address(&host), side), tally)));
+                tallies.extend(side.map(|side| ((sender(&host), side), tally)));
             }
         }
         let mut counted = Counted::default();
@@ -104,14 +115,14 @@ impl Programs {
     }
 }
 
-/// The address of a host; `None` for those for which there was no room.
-fn address(host: &abi::QualityHost) -> Option<IpAddr> {
+fn sender(host: &abi::QualityHost) -> Sender {
     let bytes = host.addr_be;
-    match host.family {
-        4 => Some(Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into()),
-        6 => Some(Ipv6Addr::from(bytes).into()),
-        _ => None,
-    }
+    let address = match host.family {
+        4 => Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into(),
+        6 => Ipv6Addr::from(bytes).into(),
+        _ => return Sender::NoRoom,
+    };
+    if host.is_assumed == 0 { Sender::Host(address) } else { Sender::Assumed(address) }
 }
 
 fn said(doing: &str, error: &io::Error) -> ProgramError {

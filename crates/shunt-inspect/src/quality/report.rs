@@ -2,7 +2,7 @@
 
 use super::{
     Side, abi,
-    programs::{Counted, HostTally},
+    programs::{Counted, HostTally, Sender},
     times::{Histogram, Times},
 };
 use serde::{Deserialize, Serialize};
@@ -162,14 +162,43 @@ pub struct Loss {
 /// Figures of a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostReport {
-    /// Its address; absent for all those that the observer had no room for.
+    /// Its address; absent for all those that the observer had no room for, and for what is not attributed.
     pub host: Option<IpAddr>,
     /// The name that its DHCP lease gives; absent without a lease.
     pub name: Option<String>,
-    /// Whether the address is the router's. Connections behind NAT whose host is not known yet count as the router's.
+    /// Whether the address is the router's.
     pub is_router: bool,
+    /// Whether these are the connections behind NAT of which no packet has named the host yet; absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_not_attributed: bool,
     /// Figures by side.
     pub sides: BTreeMap<Side, SideReport>,
+}
+
+/// Whose figures a line has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    Host(IpAddr),
+    NoRoom,
+    NotAttributed,
+}
+
+impl Owner {
+    /// An address of the router whose connection is not known may hide any host.
+    fn of(sender: Sender, own: &BTreeSet<IpAddr>) -> Self {
+        match sender {
+            Sender::Assumed(address) if own.contains(&address) => Self::NotAttributed,
+            Sender::Host(address) | Sender::Assumed(address) => Self::Host(address),
+            Sender::NoRoom => Self::NoRoom,
+        }
+    }
+
+    const fn address(self) -> Option<IpAddr> {
+        match self {
+            Self::Host(address) => Some(address),
+            Self::NoRoom | Self::NotAttributed => None,
+        }
+    }
 }
 
 /// What was counted of one host or of several.
@@ -257,19 +286,23 @@ pub(super) fn report(
         return report;
     }
     let mut sides: BTreeMap<Side, Sum> = Side::ALL.into_iter().map(|side| (side, Sum::default())).collect();
-    let mut hosts: BTreeMap<Option<IpAddr>, BTreeMap<Side, Sum>> = BTreeMap::new();
-    for ((host, side), tally) in tallies.iter().filter(|((host, _), _)| wanted(*host)) {
-        sides.entry(*side).or_default().add(tally);
-        hosts.entry(*host).or_default().entry(*side).or_default().add(tally);
+    let mut hosts: BTreeMap<Owner, BTreeMap<Side, Sum>> = BTreeMap::new();
+    for ((sender, side), tally) in tallies {
+        let owner = Owner::of(*sender, &course.own);
+        if wanted(owner.address()) {
+            sides.entry(*side).or_default().add(tally);
+            hosts.entry(owner).or_default().entry(*side).or_default().add(tally);
+        }
     }
     let is_seen = |sum: &Sum| sum.segments() + sum.prompt.total() + sum.delayed.total() > 0;
     hosts.retain(|_, sides| sides.values().any(is_seen));
     let mut hosts: Vec<_> = hosts.into_iter().collect();
     hosts.sort_by_key(|(_, sides)| Reverse(sides.values().map(Sum::segments).sum::<u64>()));
-    let host_report = |(host, sides): (Option<IpAddr>, BTreeMap<Side, Sum>)| HostReport {
-        host,
-        name: host.and_then(&name),
-        is_router: host.is_some_and(|host| course.own.contains(&host)),
+    let host_report = |(owner, sides): (Owner, BTreeMap<Side, Sum>)| HostReport {
+        host: owner.address(),
+        name: owner.address().and_then(&name),
+        is_router: owner.address().is_some_and(|host| course.own.contains(&host)),
+        is_not_attributed: owner == Owner::NotAttributed,
         sides: sides.iter().map(|(side, sum)| (*side, sum.report())).collect(),
     };
     report.hosts = hosts.into_iter().map(host_report).collect();

@@ -12,6 +12,8 @@ use std::{collections::BTreeMap, ops::Range};
 
 /// With fewer fast packets, a run says too little.
 const PACKETS_WANTED: u64 = 100;
+/// From this share of fast packets on, what Linux drops can hide what the fast path loses.
+const DROPPED: f64 = 0.01;
 /// Differences that a report shows; further ones are counted.
 const SHOWN: usize = 4;
 /// Bytes that a difference shows around the first differing one.
@@ -21,7 +23,7 @@ const AROUND: usize = 24;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Every packet that was compared left as it should, in order, and none was lost.
+    /// Every packet that was compared left as it should, in order, and none was lost, except those that Linux dropped.
     Equal,
     /// At least one did not.
     Differs,
@@ -139,6 +141,13 @@ pub(super) struct Course {
     /// What could not be observed.
     pub(super) doubts: Vec<String>,
     pub(super) drop_reasons: BTreeMap<u32, String>,
+}
+
+impl PathReport {
+    /// Packets that Linux dropped, for all reasons.
+    pub fn dropped(&self) -> u64 {
+        self.dropped_by_linux.values().sum()
+    }
 }
 
 /// Makes the report of these flows, each with its name and engine.
@@ -310,6 +319,17 @@ fn judge(report: &mut Report, flows: &[(String, Engine, &Follower)], undecided: 
         let why = "packets were lost on both paths: the router drops them, or sends them in another form, such as fragments";
         report.unknown.push(why.to_owned());
     }
+    let dropped = |way: Way| report.paths.get(&way).map_or(0, PathReport::dropped);
+    let dropped_fast = dropped(Way::Fast);
+    let share = share_interval(dropped_fast, fast_packets(report) + dropped_fast);
+    let is_loss_hidden = dropped_fast > 0 && share.is_none_or(|share| share.high >= DROPPED);
+    if is_loss_hidden {
+        let why = match dropped(Way::Slow) {
+            0 => format!("Linux dropped {dropped_fast} packets of the fast path and none of the slow one"),
+            slow => format!("Linux dropped {} packets on both paths", dropped_fast + slow),
+        };
+        report.unknown.push(format!("{why}, so loss by Shunt cannot be told"));
+    }
     if flows.is_empty() {
         report.unknown.push("no connection is on the fast path, or none matches".to_owned());
     } else if compared < PACKETS_WANTED {
@@ -327,8 +347,13 @@ fn judge(report: &mut Report, flows: &[(String, Engine, &Follower)], undecided: 
         );
         report.unknown.push(why);
     }
-    let is_known = compared >= PACKETS_WANTED && report.unseen <= compared && !lost_by_both && undecided == 0;
+    let is_loss_known = !lost_by_both && !is_loss_hidden && undecided == 0;
+    let is_known = compared >= PACKETS_WANTED && report.unseen <= compared && is_loss_known;
     report.verdict = if is_known { Verdict::Equal } else { Verdict::CannotTell };
+}
+
+fn fast_packets(report: &Report) -> u64 {
+    report.paths.get(&Way::Fast).map_or(0, |path| path.packets)
 }
 
 fn fast(follower: &Follower) -> u64 {

@@ -20,6 +20,9 @@ pub(super) struct HostLedger {
     thread: UsageThread,
     file: KeptFile,
     due: Due,
+    /// Whether the file says that this daemon counts: the counters that the last one left in it are not those to go on
+    /// from any more, and an end without a further write is not a planned one.
+    is_file_open: bool,
 }
 
 /// What is due at a time of the clock.
@@ -73,21 +76,22 @@ impl Daemon {
         let facts = self.usage_facts();
         let thread = UsageThread::start(&self.plane, ledger, facts.received)?;
         thread.read(facts);
-        self.usage = Some(HostLedger { thread, file, due: Due::new(unix_time()) });
+        self.usage = Some(HostLedger { thread, file, due: Due::new(unix_time()), is_file_open: false });
         Ok(())
     }
 
-    /// Reads counters each minute, and writes the file each quarter of an hour.
+    /// Reads counters each minute, and writes the file each quarter of an hour and soon after the start.
     pub(super) fn update_usage(&mut self) {
         let now = unix_time();
         let reads = self.usage.as_ref().is_some_and(|usage| usage.due.reads(now));
         let facts = reads.then(|| self.usage_facts());
-        let Some(HostLedger { thread, file, due }) = &mut self.usage else { return };
+        let Some(HostLedger { thread, file, due, is_file_open }) = &mut self.usage else { return };
         if let Some(facts) = facts {
             thread.read(facts);
             due.has_read(now);
         }
-        if due.writes(now) {
+        let is_due = due.writes(now);
+        if !std::mem::replace(is_file_open, true) || is_due {
             let contents = file.replace(thread.encode());
             self.keep("write-usage", contents, LOSS);
         }

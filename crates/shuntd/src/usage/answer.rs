@@ -46,6 +46,7 @@ impl Ledger {
             now: self.time(),
             step_s: period.step.seconds(),
             counted_s,
+            incomplete: self.is_incomplete(period.from(), period.end()),
             accounting,
             hosts,
             others: count(self.others.sum(period.step, period.steps.clone())).view(has_paths),

@@ -92,7 +92,11 @@ impl Counter {
         ledger: Arc<Mutex<Ledger>>,
         ports_received: PortsReceived,
     ) -> Self {
-        let left = ledger.lock().unwrap_or_else(PoisonError::into_inner).left.take();
+        let left = {
+            let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+            ledger.set_open(true);
+            ledger.left.take()
+        };
         let left = left.filter(|left| boot_id().is_some_and(|boot| boot == left.boot));
         let mut connections = Followed::new(FOLLOWED_MAX);
         connections.restore(left.as_ref().map_or(&[], |left| &left.counters));
@@ -174,10 +178,12 @@ impl Counter {
 
     /// Leaves the counters of conntrack to the next start.
     pub(super) fn leave(&self) {
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        ledger.set_open(false);
         let Some(boot) = boot_id() else { return };
         let complete = !self.connections.is_full() && self.older.is_empty() && !self.may_be_older;
         let left = LeftCounters { boot, counters: self.connections.known(), complete };
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).left = Some(left);
+        ledger.left = Some(left);
     }
 
     pub(super) fn set_clients(&mut self, clients: Option<broadcast::Sender<WatchEvent>>) {

@@ -14,6 +14,8 @@ const RECORDED_MAX: usize = 4096;
 const PLAUSIBLE: u64 = 1_704_067_200;
 /// A clock that stays behind the ledger for this long is believed, in seconds.
 const BEHIND_MAX_S: u64 = 3600;
+/// Ends of daemons that were not planned; with more, the time between the oldest ones counts as lost, too.
+const LOST_MAX: usize = 64;
 /// A host that is silent for this long gives way to any other, in seconds.
 const SILENT_S: u64 = 7 * 86_400;
 
@@ -100,6 +102,16 @@ pub(crate) struct Ledger {
     paths_after: u64,
     /// The time of the last record, in seconds since 1970.
     time: u64,
+    /// Whether a daemon counts. A file that says so is of a daemon that did not end as planned.
+    #[serde(default)]
+    is_open: bool,
+    /// From the last record that is in the file to the first one after it, in seconds since 1970, for each daemon that
+    /// did not end as planned. Oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    lost: Vec<(u64, u64)>,
+    /// Whether the next record is the first one after such an end.
+    #[serde(skip)]
+    is_lost_until_record: bool,
     /// Hosts that the list has no place for.
     #[serde(skip)]
     newcomers: Newcomers,
@@ -120,6 +132,15 @@ impl Ledger {
         for host in &mut ledger.hosts {
             host.addresses.truncate(HostUsage::ADDRESSES_MAX);
         }
+        if std::mem::take(&mut ledger.is_open) {
+            if ledger.lost.len() >= LOST_MAX {
+                // Rather too much is called incomplete than too little.
+                let (oldest, _) = ledger.lost.remove(0);
+                ledger.lost[0].0 = oldest;
+            }
+            ledger.lost.push((ledger.time, ledger.time));
+            ledger.is_lost_until_record = true;
+        }
         if ledger.paths_after == no_step() {
             ledger.paths_after = ledger.time;
         }
@@ -128,6 +149,16 @@ impl Ledger {
 
     pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
         serde_json::to_vec(self).map_err(|error| error.to_string())
+    }
+
+    /// Notes that a daemon counts from now on, or that it ends as planned.
+    pub(super) const fn set_open(&mut self, is_open: bool) {
+        self.is_open = is_open;
+    }
+
+    /// Whether counts of this time were lost, since a daemon did not end as planned.
+    pub(super) fn is_incomplete(&self, from: u64, end: u64) -> bool {
+        self.lost.iter().any(|(lost_from, lost_to)| *lost_from < end && *lost_to >= from)
     }
 
     /// The time of the ledger.
@@ -144,6 +175,11 @@ impl Ledger {
     pub(super) fn record(&mut self, clock: u64, elapsed_s: u64, record: Record) {
         self.set_time(clock, elapsed_s);
         let now = self.time;
+        if std::mem::take(&mut self.is_lost_until_record)
+            && let Some(lost) = self.lost.last_mut()
+        {
+            lost.1 = lost.0.max(now);
+        }
         self.router.add(now, &words(record.router));
         self.others.add(now, &words(record.unknown));
         self.totals.add(now, &total_words(record.total));
@@ -500,6 +536,37 @@ mod tests {
         assert_eq!((everything(&again), again.time()), (3000, NOON));
         assert!(Ledger::decode(&kept[..kept.len() / 2]).is_err());
         assert!(Ledger::decode(b"[]").is_err());
+    }
+
+    #[test]
+    fn what_a_killed_daemon_counted_last_is_missing_and_the_ledger_says_so() {
+        let mut ledger = Ledger::default();
+        ledger.set_open(true);
+        ledger.record(NOON, 60, of([(1, 10)]));
+        let written = ledger.encode().unwrap();
+        ledger.record(NOON + 600, 60, of([(1, 20)]));
+        assert!(!ledger.is_incomplete(NOON, NOON + 3600));
+
+        // Killed: only the file is left, with and without a daemon that goes on from it.
+        let mut again = Ledger::decode(&written).unwrap();
+        assert!(again.is_incomplete(NOON, NOON + 3600));
+        again.set_open(true);
+        again.record(NOON + 900, 60, of([(1, 5)]));
+        again.record(NOON + 7200, 60, of([(1, 5)]));
+        let incomplete = |ledger: &Ledger| {
+            [0, 840, 900, 3600, 7200].map(|at| ledger.is_incomplete(NOON + at, NOON + at + 60))
+        };
+        assert_eq!(incomplete(&again), [true, true, true, false, false]);
+
+        // Ended as planned.
+        again.set_open(false);
+        let third = Ledger::decode(&again.encode().unwrap()).unwrap();
+        assert_eq!((incomplete(&third), third.lost.len()), (incomplete(&again), 1));
+        for _ in 0..2 * LOST_MAX {
+            again.set_open(true);
+            again = Ledger::decode(&again.encode().unwrap()).unwrap();
+        }
+        assert_eq!((again.lost.len(), again.is_incomplete(NOON, NOON + 60)), (LOST_MAX, true));
     }
 
     #[test]

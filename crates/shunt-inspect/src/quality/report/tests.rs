@@ -12,7 +12,7 @@ fn sound(count: u32) -> abi::QualityTally {
 }
 
 fn made(lan: abi::QualityTally, wan: abi::QualityTally, change: impl FnOnce(&mut Course)) -> Report {
-    let host = Some(HOST.parse().unwrap());
+    let host = Sender::Host(HOST.parse().unwrap());
     let mut router = abi::QualityTimes::default();
     router.count[20] = 1000;
     let counted = Counted {
@@ -88,7 +88,7 @@ fn with_unseen_or_unread_packets_there_is_no_answer() {
     let report = made(lossy, sound(1000), |course| course.counted.unseen.unread = 500);
     assert_eq!(report.verdict, Verdict::CannotTell);
     let course = Course { seconds: 1.0, counted: Counted::default(), own: BTreeSet::new() };
-    let tallies = vec![((None, Side::Lan), lossy)];
+    let tallies = vec![((Sender::NoRoom, Side::Lan), lossy)];
     let with = |packets| report_of(&tallies, &course, packets);
     assert_eq!((with(1).verdict, with(1).sides.len(), with(1).hosts.len()), (Verdict::CannotTell, 0, 0));
     assert_eq!((with(0).verdict, with(0).unseen), (Verdict::Fault, None));
@@ -101,11 +101,12 @@ fn report_of(tallies: &[HostTally], course: &Course, packets: u64) -> Report {
 #[test]
 fn only_the_hosts_that_are_wanted_count() {
     let host = |text: &str| Some(text.parse().unwrap());
+    let sender = |text: &str| Sender::Host(text.parse().unwrap());
     let tallies = vec![
-        ((host(HOST), Side::Lan), sound(1000)),
-        ((host("192.168.1.3"), Side::Lan), abi::QualityTally { in_lost: 500, ..sound(10) }),
-        ((host("192.168.1.1"), Side::Lan), sound(10)),
-        ((None, Side::Lan), sound(5)),
+        ((sender(HOST), Side::Lan), sound(1000)),
+        ((sender("192.168.1.3"), Side::Lan), abi::QualityTally { in_lost: 500, ..sound(10) }),
+        ((sender("192.168.1.1"), Side::Lan), sound(10)),
+        ((Sender::NoRoom, Side::Lan), sound(5)),
     ];
     let own = ["192.168.1.1".parse().unwrap()].into();
     let course = Course { seconds: 1.0, counted: Counted::default(), own };
@@ -128,4 +129,30 @@ fn round_trips_of_small_packets_only_are_marked() {
     let report = made(thin, sound(1000), |_| ());
     let lan = &report.sides[&Side::Lan];
     assert!(lan.may_be_delayed && lan.round_trip.is_some_and(|times| times.samples == 50), "{lan:?}");
+}
+
+#[test]
+fn the_routers_address_is_the_router_only_if_that_is_known() {
+    let (router, lan): (IpAddr, IpAddr) = ("203.0.113.1".parse().unwrap(), HOST.parse().unwrap());
+    let tallies = vec![
+        ((Sender::Host(lan), Side::Wan), sound(1000)),
+        // Without NAT, the address of a packet is that of its host.
+        ((Sender::Assumed(lan), Side::Wan), sound(200)),
+        ((Sender::Assumed(router), Side::Wan), sound(100)),
+        ((Sender::Host(router), Side::Wan), sound(50)),
+    ];
+    let course = Course { seconds: 1.0, counted: Counted::default(), own: [router].into() };
+    let all = report(&tallies, &course, None, |_| true, |_| None);
+    let lines: Vec<_> = all
+        .hosts
+        .iter()
+        .map(|one| {
+            let segments = one.sides[&Side::Wan].towards_router.segments;
+            (one.host, one.is_router, one.is_not_attributed, segments)
+        })
+        .collect();
+    let expected =
+        [(Some(lan), false, false, 1200), (None, false, true, 100), (Some(router), true, false, 50)];
+    assert_eq!(lines, expected);
+    assert_eq!(all.sides[&Side::Wan].towards_router.segments, 1350);
 }

@@ -110,6 +110,27 @@ fn losses_on_both_paths_are_no_fault_of_the_fast_path() {
 }
 
 #[test]
+fn drops_by_linux_that_could_hide_loss_are_no_answer() {
+    let drop = |fast: u64, slow: u64| {
+        let mut follower = flow(2000, 2000, |_| 1);
+        follower.by_linux = [((Way::Fast, 2), fast), ((Way::Slow, 2), slow)].into();
+        report_of(&follower)
+    };
+    for (fast, slow, why) in [
+        (1670, 1007, "Linux dropped 2677 packets on both paths, so loss by Shunt cannot be told"),
+        (300, 0, "Linux dropped 300 packets of the fast path and none of the slow one, so loss"),
+    ] {
+        let report = drop(fast, slow);
+        assert_eq!((report.verdict, report.unknown.len()), (Verdict::CannotTell, 1), "{report:#?}");
+        assert!(report.unknown[0].starts_with(why), "{:?}", report.unknown);
+    }
+    // Too few to hide anything, or only what Linux does by itself.
+    for (fast, slow) in [(4, 4), (0, 1007)] {
+        assert_eq!(drop(fast, slow).verdict, Verdict::Equal);
+    }
+}
+
+#[test]
 fn the_difference_of_round_trips_is_that_of_the_periods() {
     let medians: Vec<PeriodMedians> = [30.0, 20.0, 31.0, 21.0, 32.0, 22.0]
         .into_iter()

@@ -181,6 +181,7 @@ fn hosts(report: &Report, limit: usize) -> String {
 pub(super) fn name(host: &HostReport) -> String {
     match (&host.name, host.host) {
         _ if host.is_router => "this router".to_owned(),
+        _ if host.is_not_attributed => "not attributed".to_owned(),
         (Some(name), _) => name.clone(),
         (None, Some(address)) => address.to_string(),
         (None, None) => "others".to_owned(),

@@ -13,6 +13,9 @@ use std::{fmt::Write, io};
 /// Readings are a second late at most, twice in a step.
 const LATE_S: u64 = 3;
 
+const INCOMPLETE: &str =
+    "incomplete: Shunt ended without writing what it had counted last, so all of these are too small\n";
+
 /// The unit of a line in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
@@ -70,7 +73,12 @@ impl UsageTable {
             (false, true) => " (now)",
             (true, true) => " (the last count)",
         };
-        format!("{} to {} UTC{end}, of which {counted} were counted\n\n", minute(from), minute(to))
+        let incomplete = if self.usage.incomplete { INCOMPLETE } else { "" };
+        format!(
+            "{} to {} UTC{end}, of which {counted} were counted\n{incomplete}\n",
+            minute(from),
+            minute(to)
+        )
     }
 
     /// The part of a step that is over, in seconds.
@@ -129,7 +137,7 @@ impl UsageTable {
         if self.one_host {
             return String::new();
         }
-        let Usage { others, merged_hosts, router, total, .. } = &self.usage;
+        let Usage { others, merged_hosts, router, total, incomplete, .. } = &self.usage;
         let shown = |count: Counted| {
             format!("{} ({})", units::bytes(count.bytes), units::count(count.packets, "packet"))
         };
@@ -148,13 +156,14 @@ impl UsageTable {
             0 => String::new(),
             hosts => format!(", with {} that gave way to others", units::count(*hosts, "host")),
         };
+        let least = if *incomplete { "at least " } else { "" };
         let lines = [
             (format!("other hosts{merged}"), others.bytes() > 0, both(others)),
             ("the router itself".to_owned(), router.bytes() > 0, both(router)),
             ("between local hosts".to_owned(), total.local.bytes > 0, shown(total.local)),
             ("without a local host".to_owned(), total.transit.bytes > 0, shown(total.transit)),
             ("received by all ports".to_owned(), true, shown(total.received) + &fast),
-            ("not attributed".to_owned(), true, shown(total.not_attributed)),
+            ("not attributed".to_owned(), true, least.to_owned() + &shown(total.not_attributed)),
         ];
         let mut text = String::new();
         for (name, _, value) in lines.iter().filter(|(_, is_shown, _)| *is_shown) {
@@ -249,6 +258,14 @@ mod tests {
             text.contains(&name(&usage.hosts[0])) && !text.contains("router") && !text.contains("all ports"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn an_incomplete_period_says_so_and_claims_no_exact_rest() {
+        let usage = Usage { incomplete: true, ..sample() };
+        let table = UsageTable { usage, by: By::Host, one_host: false, csv: false, is_kept: false };
+        let text = show(&table, TEXT);
+        assert!(text.contains(INCOMPLETE) && text.contains("\nnot attributed: at least "), "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     commands::{arguments::parse_args, flows},
     golden::{JSON, TEXT, VERBOSE, assert_golden},
-    render::Answer,
+    render::{Answer, Text},
 };
 use shunt_inspect::verify::Verdict;
 
@@ -16,6 +16,26 @@ fn texts_match_their_golden_files() {
     ] {
         assert_golden(name, &report, format);
     }
+}
+
+#[test]
+fn none_lost_is_said_only_if_nothing_was() {
+    let first_line = |change: fn(&mut verify::Report)| {
+        let mut report = sample::equal();
+        change(&mut report);
+        Text::text(&report, TEXT).lines().next().unwrap_or_default().to_owned()
+    };
+    let clean = first_line(|report| {
+        report.paths.values_mut().for_each(|path| path.dropped_by_linux.clear());
+    });
+    assert!(clean.starts_with("all equal, in order, none lost: "), "{clean}");
+    let unseen = first_line(|report| report.unseen = 133);
+    assert!(unseen.starts_with("what was compared is equal, in order, none lost but 2 packets"), "{unseen}");
+    let hidden = first_line(|report| {
+        report.verdict = Verdict::CannotTell;
+        report.unknown = vec!["Linux dropped 2677 packets on both paths".to_owned()];
+    });
+    assert!(hidden.starts_with("cannot tell: Linux dropped 2677") && !hidden.contains("lost"), "{hidden}");
 }
 
 #[test]

@@ -55,17 +55,28 @@ fn verdict(report: &Report) -> String {
         slow.packets
     );
     let mut text = match report.verdict {
-        Verdict::Equal if report.unknown.is_empty() => {
-            format!("all equal, in order, none lost: {compared}\n")
-        }
         Verdict::Equal => {
-            let rest = report.unknown.join("; ");
-            format!("what was compared is equal, in order, none lost: {compared}\nnot compared: {rest}\n")
+            let is_all = report.unknown.is_empty() && report.unseen == 0;
+            let what = if is_all { "all equal" } else { "what was compared is equal" };
+            let loss = match fast.dropped() + slow.dropped() {
+                0 => "none lost".to_owned(),
+                dropped => format!("none lost but {} that Linux dropped", units::count(dropped, "packet")),
+            };
+            let mut text = format!("{what}, in order, {loss}: {compared}\n");
+            if !report.unknown.is_empty() {
+                let _ = writeln!(text, "not compared: {}", report.unknown.join("; "));
+            }
+            text
         }
         Verdict::Differs => {
             format!("{} {compared}\n", style::warning(format!("{}:", differs(&fast, &slow))))
         }
-        Verdict::CannotTell => format!("cannot tell: {}\n{compared}\n", report.unknown.join("; ")),
+        Verdict::CannotTell => {
+            let faults = [&fast, &slow].into_iter().flat_map(|path| path.faults.values()).sum::<u64>();
+            let is_equal = fast.packets + slow.packets > 0 && faults == 0;
+            let equal = if is_equal { "what was compared is equal and in order: " } else { "" };
+            format!("cannot tell: {}\n{equal}{compared}\n", report.unknown.join("; "))
+        }
     };
     if let (Verdict::Equal, Some(most)) = (report.verdict, report.faults_at_most) {
         let _ = writeln!(
@@ -103,7 +114,7 @@ fn table(report: &Report) -> String {
     for (fault, name) in FAULTS {
         row(name, column(&|path| path.faults.get(&fault).copied().unwrap_or(0).to_string()));
     }
-    row("dropped by Linux", column(&|path| path.dropped_by_linux.values().sum::<u64>().to_string()));
+    row("dropped by Linux", column(&|path| path.dropped().to_string()));
     row("TCP segments sent again", column(&repeated));
     row("time in the router", column(&|path| time(path.in_router_us)));
     row("round trip of TCP", column(&|path| time(path.round_trip_us)));
