@@ -121,7 +121,8 @@ for change in restart hand_over crash upgrade; do
 	inside systemctl stop send
 	read -r sent missing twice longest <"$root/root/sent" || fail "$change: nothing was sent"
 	echo "$change: $sent packets sent, $missing missing, $twice twice, at most $longest ms without an answer"
-	((sent >= 1000 && missing == 0 && twice == 0)) || fail "$change lost or doubled packets"
+	((sent >= 500)) || fail "$change: too few packets were sent to tell"
+	((missing == 0 && twice == 0)) || fail "$change lost or doubled packets"
 done
 
 echo "== stop, purge"
