@@ -14,7 +14,10 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     io::{self, Write},
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStrExt, process::CommandExt},
+    },
     path::PathBuf,
     process::{Command, Stdio},
 };
@@ -25,6 +28,8 @@ use tokio::time::{Instant, sleep_until};
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     path: PathBuf,
+    /// By which it was started: the program for small routers is the daemon under this name only.
+    name: OsString,
     arguments: Vec<OsString>,
 }
 
@@ -42,15 +47,16 @@ impl Program {
         let path = env::current_exe()?;
         let bytes = path.as_os_str().as_bytes();
         let path = PathBuf::from(OsStr::from_bytes(bytes.strip_suffix(DELETED).unwrap_or(bytes)));
+        let name = env::args_os().next().unwrap_or_else(|| path.clone().into_os_string());
         let is_own = |argument: &OsString| argument != SUCCESSOR && argument != LAUNCH;
         let arguments = env::args_os().skip(1).filter(is_own).collect();
-        Ok(Self { path, arguments })
+        Ok(Self { path, name, arguments })
     }
 
     /// Starts it with one more argument. Standard input is the channel to the running daemon.
     fn command(&self, argument: &str) -> Command {
         let mut command = Command::new(&self.path);
-        command.args(&self.arguments).arg(argument);
+        command.arg0(&self.name).args(&self.arguments).arg(argument);
         command
     }
 
