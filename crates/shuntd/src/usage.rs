@@ -2,6 +2,7 @@
 
 mod answer;
 mod counter;
+mod counts;
 mod ends;
 mod followed;
 mod host_id;
@@ -11,8 +12,8 @@ mod newcomers;
 mod series;
 
 pub(crate) use counter::{Facts, PortsReceived};
+pub(crate) use counts::PathCount;
 use ledger::Ledger;
-pub(crate) use ledger::PathCount;
 
 use crate::{failures::internal, kept_file::KeptFile};
 use counter::Counter;

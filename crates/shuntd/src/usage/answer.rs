@@ -1,8 +1,9 @@
 //! Answers queries from the ledger.
 
 use super::{
+    counts::{PathCount, count, total},
     host_id::HostId,
-    ledger::{Host, Ledger, PathCount, count, total},
+    ledger::{Host, Ledger},
     series::Step,
 };
 use shunt_api::{

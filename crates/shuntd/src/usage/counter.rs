@@ -5,9 +5,10 @@
 //! when it ends: conntrack reports the entries that end, and the sweep the flows that it frees.
 
 use super::{
+    counts::PathCount,
     ends::{Ends, Wire},
     followed::Followed,
-    ledger::{Ledger, LeftCounters, PathCount, Record},
+    ledger::{Ledger, LeftCounters, Record},
 };
 use crate::{
     flow_entry::{key_ingress, key_protocol, key_tuple, new_tuple, trace_tuple},
