@@ -94,19 +94,7 @@ grep -q '^ExecStart=/usr/bin/shuntd ' "$root/usr/lib/systemd/system/shuntd@.serv
 in_root shunt status >/dev/null 2>&1 && die "a daemon runs after the installation"
 
 echo "== run"
-mkdir -p /run/netns
-ip link set lo up
-for host in lan:192.168.1 wan:198.18.0; do
-	name=${host%:*} net=${host#*:}
-	ip netns add "$name"
-	ip link add "${name}0" type veth peer name up0 netns "$name"
-	ip address add "$net.1/24" dev "${name}0"
-	ip link set "${name}0" up
-	ip -n "$name" address add "$net.2/24" dev up0
-	ip -n "$name" link set up0 up
-	ip -n "$name" route add default via "$net.1"
-done
-echo 1 >/proc/sys/net/ipv4/ip_forward
+"$(dirname "$0")/../hosts.sh"
 nft 'add table inet fw; add chain inet fw forward { type filter hook forward priority 0; }
 	add rule inet fw forward ct state established,new accept'
 sed -i 's/^max_flows = .*/max_flows = 8192/' "$toml"

@@ -4,7 +4,7 @@
 # A container of its own boots Debian's systemd as process 1. There, the package is installed as its README says, and a
 # LAN host exchanges numbered packets with a WAN host through the router, while the service is restarted, killed and
 # upgraded: no packet may be missing, and the same connections must be fast again. Nothing of this machine changes; the
-# container's root in target/systemd is made anew each time.
+# container's root in target/systemd is new each time.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -23,7 +23,7 @@ root=$PWD/target/systemd/$suite
 rm -rf --one-file-system "$root"
 mkdir -p "${root%/*}"
 mmdebstrap --quiet --variant=minbase --include=apt,dbus,iproute2,nftables,python3-minimal,systemd-sysv "$suite" "$root"
-cp packaging/deb/traffic.py "$root/root/"
+cp packaging/hosts.sh packaging/deb/traffic.py "$root/root/"
 
 # Packages with the same programs and higher versions.
 version=$(dpkg-deb --field "$package" Version)
@@ -75,18 +75,8 @@ fail() {
 	die "$@"
 }
 
+inside sh /root/hosts.sh
 inside sh -eu -c '
-	sysctl -qw net.ipv4.ip_forward=1 2>/dev/null || echo 1 >/proc/sys/net/ipv4/ip_forward
-	for host in lan:192.168.1 wan:198.18.0; do
-		name=${host%:*} net=${host#*:}
-		ip netns add "$name"
-		ip link add "${name}0" type veth peer name up0 netns "$name"
-		ip address add "$net.1/24" dev "${name}0"
-		ip link set "${name}0" up
-		ip -n "$name" address add "$net.2/24" dev up0
-		ip -n "$name" link set up0 up
-		ip -n "$name" route add default via "$net.1"
-	done
 	nft "add table ip nat; add chain ip nat post { type nat hook postrouting priority srcnat; }
 		add rule ip nat post oifname wan0 masquerade"
 	systemd-run --quiet --unit echo ip netns exec wan python3 /root/traffic.py echo 198.18.0.2

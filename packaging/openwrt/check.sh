@@ -109,19 +109,7 @@ has_room_for() { status | grep -q "\"max\": $1"; }
 set_option() { sed -i "/option $1 /d; s/^config instance .*/&\n\toption $1 '$2'/" "$root/etc/config/shunt"; }
 
 echo "== install"
-ip link set lo up
-mkdir -p /run/netns
-for host in lan:192.168.1 wan:198.18.0; do
-	name=${host%:*} net=${host#*:}
-	ip netns add "$name"
-	ip link add "${name}0" type veth peer name up0 netns "$name"
-	ip address add "$net.1/24" dev "${name}0"
-	ip link set "${name}0" up
-	ip -n "$name" address add "$net.2/24" dev up0
-	ip -n "$name" link set up0 up
-	ip -n "$name" route add default via "$net.1"
-done
-echo 1 >/proc/sys/net/ipv4/ip_forward
+"$here/../hosts.sh"
 # As fw4 has it: a table of its own.
 nft 'add table inet fw4
 	add chain inet fw4 forward { type filter hook forward priority 0; policy drop; }

@@ -11,8 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A connection with a flow in the table, one that Linux forwards, or one with a flow of which Linux forwards a
-/// direction.
+/// A connection with a flow in the table, one that Linux forwards, or one that is both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(serde::Deserialize))]
 #[serde(untagged)]
@@ -22,7 +21,7 @@ pub(crate) enum Listed {
     Slow(SlowConnection),
 }
 
-/// A connection with flows of which Linux forwards at least one direction.
+/// A connection with a flow in the table, while Linux forwards a direction of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) struct MixedConnection {
