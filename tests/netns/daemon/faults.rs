@@ -38,7 +38,7 @@ fn after_a_crash_down_cleans_up_and_up_works_again() {
             assert_eq!(output, "not running, nothing left in the kernel\n");
             let files: Vec<_> =
                 std::fs::read_dir(shunt.directory()).unwrap().map(|f| f.unwrap().path()).collect();
-            let kept = ["log", "history", "savings"];
+            let kept = ["log", "history", "savings", "usage"];
             let is_kept = |file: &PathBuf| file.extension().is_some_and(|e| kept.iter().any(|k| e == *k));
             assert!(files.iter().all(is_kept), "{files:?}");
         }

@@ -68,7 +68,13 @@ impl Command for RestartArgs {
 }
 
 async fn restart(client: &Client, instance: &Instance) -> anyhow::Result<Restarted> {
-    let begun: Restart = client.post("/v1/restart").await.map_err(without_restart)?;
+    let was_running = client.pid().await?.is_some();
+    let begun: Restart = match client.post("/v1/restart").await {
+        Ok(begun) => begun,
+        // It has ended before its answer was on its way.
+        Err(_) if was_running && client.pid().await?.is_none() => return Err(all_slow(instance).into()),
+        Err(error) => return Err(without_restart(error)),
+    };
     let next = begun.next.ok_or_else(|| failed("the daemon has started no other one"))?;
     let deadline = Instant::now() + RESTART_TIME;
     while Instant::now() < deadline {
