@@ -1,7 +1,7 @@
 //! Reads BPF objects: code with resolved calls and symbols. Supports the subset of ELF that clang's BPF objects use.
 
 use anyhow::{Context, bail, ensure};
-use std::{collections::BTreeMap, ops::Range, path::Path};
+use std::{collections::BTreeMap, ops::Range};
 
 /// An 8-byte instruction. A 64-bit immediate takes two.
 #[derive(Debug, Clone, Copy)]
@@ -92,10 +92,9 @@ impl Object {
     /// Reads an object that clang wrote.
     ///
     /// # Errors
-    /// If the file cannot be read, is not a BPF object, or has no function.
-    pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let elf = std::fs::read(path).with_context(|| path.display().to_string())?;
-        let sections = sections(&elf)?;
+    /// If it is not a BPF object, or has no function.
+    pub fn read(elf: &[u8]) -> anyhow::Result<Self> {
+        let sections = sections(elf)?;
         let mut object = Self::default();
         let mut starts = BTreeMap::new();
         for (n, section) in sections.iter().enumerate().filter(|(_, section)| section.flags & 4 != 0) {
@@ -146,7 +145,7 @@ impl Object {
             }
         }
         if object.functions.is_empty() {
-            bail!("{} has no functions", path.display());
+            bail!("the object has no functions");
         }
         Ok(object)
     }

@@ -10,7 +10,7 @@ use shunt_proof::{
 };
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, LazyLock},
 };
 
@@ -49,14 +49,14 @@ fn table_with(changes: &[(&str, &str)]) -> Table {
         fs::write(target, text).unwrap();
     }
     assert!(changed.iter().all(|times| *times == 1), "{changes:?} occur {changed:?} times");
-    let compile = |source: &Path, name: &str| {
-        let object = copy.path().join(name);
-        let mut line = shunt_bpf_build::clang(copy.path());
-        assert!(line.args(["-w", "-c"]).arg(source).arg("-o").arg(&object).status().unwrap().success());
-        Object::read(&object).unwrap()
-    };
-    let operations = compile(&root.join("table/operations.bpf.c"), "operations.o");
-    let sweep = compile(&copy.path().join("prog/table.bpf.c"), "table.o");
+    let [operations, sweep] = ["operations.o", "table.o"].map(|name| copy.path().join(name));
+    shunt_bpf_build::compile_with(copy.path(), &root.join("table/operations.bpf.c"), &operations);
+    shunt_bpf_build::compile_with(copy.path(), &copy.path().join("prog/table.bpf.c"), &sweep);
+    table_of([operations, sweep].map(|object| Object::read(&fs::read(object).unwrap()).unwrap()))
+}
+
+/// The table that the operations and the sweep were compiled to.
+fn table_of(objects: [Object; 2]) -> Table {
     let mut regions = Regions::default();
     regions.map("shunt_index4", 2, 16, false);
     regions.map("shunt_table4", ENTRIES_MAX, 128, false);
@@ -66,12 +66,16 @@ fn table_with(changes: &[(&str, &str)]) -> Table {
     for own in ["shunt_scratch", "shunt_counters", "proof_scratch"] {
         regions.map(own, 64, LARGE, true);
     }
-    let mut images = link(vec![operations, sweep], regions).into_iter();
+    let mut images = link(objects.into(), regions).into_iter();
     Table { operations: images.next().unwrap(), sweep: images.next().unwrap(), by_hints: false }
 }
 
-/// The unmodified table, compiled once.
-static TABLE: LazyLock<Table> = LazyLock::new(|| table_with(&[]));
+/// The unmodified table, which the build script has compiled.
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let operations = include_bytes!(concat!(env!("OUT_DIR"), "/operations.o"));
+    let sweep = include_bytes!(concat!(env!("OUT_DIR"), "/table.o"));
+    table_of([&operations[..], &sweep[..]].map(|object| Object::read(object).unwrap()))
+});
 
 /// The same table, whose packets look for hints first.
 static HINTED: LazyLock<Table> = LazyLock::new(|| Table { by_hints: true, ..TABLE.clone() });

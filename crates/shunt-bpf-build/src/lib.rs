@@ -28,8 +28,11 @@ pub fn source_dir() -> PathBuf {
 
 /// Makes cargo run the build script again after a change in `bpf/`. The path is relative to the package, so that a
 /// copied tree watches its own files.
-fn watch_sources() {
-    println!("cargo:rerun-if-changed=../../bpf");
+pub fn watch_sources() {
+    let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
+    let bpf = source_dir();
+    let depth = package.ancestors().take_while(|folder| !bpf.starts_with(folder)).count();
+    println!("cargo:rerun-if-changed={}bpf", "../".repeat(depth));
 }
 
 /// The files below `bpf`, a copy of [`source_dir`] or the original, that the fast path is compiled from: their paths
@@ -73,6 +76,13 @@ pub fn compile_folder(folder: &str) {
             compile(&format!("{folder}/{file_name}"), name, &[]);
         }
     }
+}
+
+/// Compiles a file that includes those of a copy of [`source_dir`], or of the original, as for machines that cannot read
+/// words at any address.
+pub fn compile_with(bpf: &Path, source: &Path, object: &Path) {
+    let status = clang(bpf).args(["-w", "-c"]).arg(source).arg("-o").arg(object).status();
+    assert!(status.is_ok_and(|status| status.success()), "clang cannot compile {}", source.display());
 }
 
 /// Compiles `bpf/<source>` to `$OUT_DIR/<name>.o`, with more options for clang. For build scripts.
