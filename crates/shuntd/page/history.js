@@ -23,6 +23,7 @@ const plots = {
 
 let table = null;
 let missing = "";
+let hasChosen = false;
 
 /** The newest row of the history: rates of the ports in the last minute. */
 export const newestRow = () => table?.rows.at(-1);
@@ -105,7 +106,16 @@ async function readHistory() {
 	table = await read(`/v1/history?for_s=${for_s}&rows=${ROWS}`);
 	const day = for_s === DAY_S ? table : await read(`/v1/history?for_s=${DAY_S}&rows=1`);
 	changes.showEvents(day.events);
+	if (!hasChosen) {
+		fitSpan(day.rows.length ? day.now - day.rows[0].at : 0);
+	}
 	setMissing("", "");
+}
+
+/** Shows the shortest time that holds the whole history, so that a young one is no line at the edge. */
+function fitSpan(age_s) {
+	const spans = [...document.forms.span.elements.for].map(({ value }) => Number(value));
+	document.forms.span.elements.for.value = spans.find((span_s) => span_s >= age_s) ?? DAY_S;
 }
 
 /** Without a history, there is no other time to choose. */
@@ -128,6 +138,7 @@ export const source = {
 /** Calls `wake` when another span was chosen. */
 export function start(wake) {
 	document.forms.span.addEventListener("change", ({ target }) => {
+		hasChosen ||= target !== at("plot-port");
 		if (target === at("plot-port") || span() === LIVE_S) {
 			show();
 		} else {

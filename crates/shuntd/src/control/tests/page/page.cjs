@@ -94,7 +94,7 @@ function faults() {
 }
 
 /** Opens the page as someone who has a token, with a day of history. */
-async function open(browser, options, { at = `${url}#token=${token}`, answers = true, allowed = /status of 40[14]|ERR_FAILED/ } = {}) {
+async function open(browser, options, { at = `${url}#token=${token}`, answers = true, age_s = 86400, allowed = /status of 40[14]|ERR_FAILED/ } = {}) {
 	const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, permissions: ["clipboard-read", "clipboard-write"], ...options });
 	const page = await context.newPage();
 	page.asked = [];
@@ -107,7 +107,7 @@ async function open(browser, options, { at = `${url}#token=${token}`, answers = 
 		if (!answers) {
 			return route.fulfill({ status: 404, json: { error: { code: "bad-request", message: "`usage` of the configuration is false" } } });
 		}
-		return route.fulfill({ json: route.request().url().includes("history") ? history(Number(query.get("for_s")), Number(query.get("rows"))) : usage() });
+		return route.fulfill({ json: route.request().url().includes("history") ? history(Number(query.get("for_s")), Number(query.get("rows")), age_s) : usage() });
 	});
 	const withCosts = async (route) => {
 		// Node.js does not know the names that only the browser resolves.
@@ -197,6 +197,20 @@ async function announcements(browser) {
 	await page.waitForFunction(() => window.heard.length > 0, null, { timeout: PATIENCE });
 	check(/No answer/.test(await text(page, "#verdict")), `verdict: ${await text(page, "#verdict")}`);
 	await page.context().close();
+}
+
+/** A young history is shown over a time that it fills, until somebody chooses another. */
+async function young(browser) {
+	for (const [age_s, label] of [[120, "5 minutes"], [1200, "1 hour"], [86400, "1 day"]]) {
+		const page = await open(browser, {}, { age_s });
+		await page.waitForFunction((wanted) => document.querySelector("[name=for]:checked").parentNode.textContent.trim() === wanted, label, { timeout: PATIENCE })
+			.catch(() => say(`a history of ${age_s} s is not shown over ${label}`));
+		const again = answered(page, "/v1/history");
+		await page.getByLabel("6 hours").check();
+		await again;
+		check(await page.getByLabel("6 hours").isChecked(), "the chosen time was changed");
+		await page.context().close();
+	}
 }
 
 async function copies(browser) {
@@ -363,16 +377,23 @@ async function reports(browser) {
 	await page.context().close();
 }
 
+/** What scripts in a page wait for has no time limit of its own. */
+function ended(claim) {
+	const late = new Promise((_, refuse) => setTimeout(() => refuse(new Error("no end after three minutes")), 180_000).unref());
+	return Promise.race([claim, late]);
+}
+
 async function main() {
 	const browser = await chromium.launch({
 		executablePath,
 		args: ["--disable-background-networking", "--disable-component-update", "--disable-quic", "--host-resolver-rules=MAP *.example 127.0.0.1, MAP *.test 127.0.0.1"],
 	});
-	for (const claim of [looks, keys, announcements, copies, missing, rest, login, others, reports]) {
-		await claim(browser).catch((error) => say(`${claim.name}: ${error}`));
+	for (const claim of [looks, keys, announcements, copies, young, missing, rest, login, others, reports]) {
+		await ended(claim(browser)).catch((error) => say(`${claim.name}: ${error}`));
 	}
-	await browser.close();
-	process.exitCode = wrong === 0 ? 0 : 1;
+	// A page that hangs could keep the browser open.
+	await Promise.race([browser.close(), new Promise((late) => setTimeout(late, 10_000).unref())]);
+	process.exit(wrong === 0 ? 0 : 1);
 }
 
 main().catch((error) => {

@@ -27,11 +27,12 @@ function rates(share) {
 	return { in_bps: bps, in_pps: Math.round(bps / 9600), out_bps: Math.round(bps / 9), out_pps: Math.round(bps / 20000) };
 }
 
-function history(for_s, most) {
+/** The history of a daemon that has kept one for `age_s`. */
+function history(for_s, most, age_s) {
 	const now = Math.floor(Date.now() / 1000);
 	const step = Math.max(MINUTE, Math.ceil(for_s / most / MINUTE) * MINUTE);
 	const rows = [];
-	for (let at = now - for_s; at < now; at += step) {
+	for (let at = now - Math.min(for_s, age_s); at < now; at += step) {
 		const share = traffic(at);
 		const isHeld = at > now - 0.55 * 86400 && at < now - 0.53 * 86400;
 		// The daemon did not run in this time.
