@@ -40,6 +40,11 @@ impl HostNames {
         self.by_address.get(&addr).map(String::as_str)
     }
 
+    /// Adds the name of an address that has none.
+    pub fn add_name(&mut self, address: IpAddr, name: &str) {
+        self.by_address.entry(address).or_insert_with(|| name.to_owned());
+    }
+
     /// All names, by address. A name that several addresses have comes as often.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_address.values().map(String::as_str)

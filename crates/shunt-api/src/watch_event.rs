@@ -2,6 +2,7 @@
 
 use crate::{
     flows::{Proto, Tuple},
+    selection::Selection,
     tracked::Counted,
 };
 use serde::{Deserialize, Serialize};
@@ -98,6 +99,19 @@ impl WatchEvent {
             Self::Epoch { .. } => ("epoch", None),
             Self::Lost { .. } => ("lost", None),
         }
+    }
+
+    /// Whether the event is about a selected flow, or about no flow. A selection matches the addresses and ports of
+    /// either direction, as packets come in: translated ones are not known here.
+    pub fn is_selected(&self, selection: &Selection) -> bool {
+        if let Self::End(ConnectionEnd { protocol, orig, reply, .. }) = self {
+            let proto = selection.proto.is_none_or(|proto| proto.number() == *protocol);
+            return proto && [orig, reply].iter().any(|direction| selection.has_ends(&direction.tuple));
+        }
+        self.parts().1.is_none_or(|flow| {
+            let Tuple { src, dst, sport, dport } = flow.tuple;
+            selection.has(flow.proto, &[flow.tuple, Tuple { src: dst, dst: src, sport: dport, dport: sport }])
+        })
     }
 }
 

@@ -37,7 +37,7 @@ pub fn reword_json(why: &str) -> String {
 fn reword(why: &str, typed: Option<&str>, words: &Words) -> String {
     let why = why.trim().replace('\n', " ");
     let reworded = wrong_type(&why, typed, words).or_else(|| unknown(&why)).or_else(|| wrong_keys(&why));
-    reworded.unwrap_or(why)
+    reworded.or_else(|| syntax(&why).map(str::to_owned)).unwrap_or(why)
 }
 
 /// The one of `known` that a person who typed `typed` probably meant.
@@ -122,6 +122,19 @@ fn wrong_keys(why: &str) -> Option<String> {
     })
 }
 
+/// A line of TOML without its `=`, or with a value that has no end.
+fn syntax(why: &str) -> Option<&'static str> {
+    Some(match why {
+        "key with no value, expected `=`" => "expected a line such as `key = value`",
+        _ if why.starts_with("unexpected key or value, expected newline") => {
+            "one line has one key: begin a line for the next"
+        }
+        _ if why.starts_with("invalid basic string") => "the closing `\"` is missing",
+        _ if why.starts_with("invalid literal string") => "the closing `'` is missing",
+        _ => return None,
+    })
+}
+
 /// The words between backquotes.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
@@ -175,6 +188,8 @@ mod tests {
     fn keys_that_are_missing_or_doubled_are_named_and_other_messages_stay() {
         assert_eq!(reword_toml("missing field `out_port`"), "the key `out_port` is missing");
         assert_eq!(reword_toml("duplicate key"), "this key is there already: keep one of them");
+        assert_eq!(reword_toml("key with no value, expected `=`"), "expected a line such as `key = value`");
+        assert_eq!(reword_toml("invalid literal string, expected `'`"), "the closing `'` is missing");
         assert_eq!(reword_toml("unclosed array,\nexpected `]`"), "unclosed array, expected `]`");
     }
 }

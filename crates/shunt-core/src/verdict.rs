@@ -163,11 +163,51 @@ impl DirectionFacts<'_> {
         if verdict.slow.is_some() && verdict.idle.is_none() && self.flow.is_none() {
             verdict.since_s = self.tracked.and_then(|tracked| tracked.age_s);
         }
-        if verdict.slow == Some("off") && self.off.is_none() {
-            verdict.remedy =
-                Some("nothing to do: the rule has ended, and Shunt learns from the next packets".to_owned());
+        if verdict.slow == Some("off") && verdict.idle.is_none() && self.is_silent() {
+            verdict.idle = match self.last_use.filter(|last| last.ago_s <= self.window_age_s) {
+                Some(LastUse { ago_s, fast }) => {
+                    (ago_s >= IDLE_S).then_some(Idle { for_s: Some(ago_s), was_fast: fast })
+                }
+                None => Some(Idle { for_s: None, was_fast: false }),
+            };
         }
+        verdict.remedy = self.remedy(&verdict).map(str::to_owned).or(verdict.remedy);
         verdict
+    }
+
+    /// What to do if the general text of the reason does not fit: it asks for packets that may never come.
+    fn remedy(&self, verdict: &Verdict) -> Option<&'static str> {
+        let slow = verdict.slow?;
+        let is_over = self.has_ended() || verdict.idle.is_some();
+        if slow == "off" && self.off.is_some() {
+            return is_over.then_some(
+                "nothing to do if the connection has ended; new ones are slow, too, until `shunt on` removes the rule, \
+                 which `shunt off` lists",
+            );
+        }
+        if self.has_ended() {
+            return Some("nothing to do: the connection ends or has ended");
+        }
+        match slow {
+            "off" => Some("nothing to do: the rule has ended; if more packets come, Shunt learns from them"),
+            "pending" if is_over => Some(
+                "nothing to do if the exchange is over; if more packets come, the flow is fast from the next one on",
+            ),
+            _ => None,
+        }
+    }
+
+    /// Whether no packet has come for a window or longer. The first packet after a window begins the next one.
+    const fn is_silent(&self) -> bool {
+        self.window_age_s >= 2 * WINDOW_S
+    }
+
+    /// Whether this is a TCP connection that ends or has ended.
+    fn has_ended(&self) -> bool {
+        let ending = ["FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE"];
+        let state =
+            self.tracked.filter(|_| self.protocol == TCP).and_then(|tracked| tracked.state.as_deref());
+        state.is_some_and(|state| ending.contains(&state))
     }
 
     fn check_in_use(&self) -> Option<Verdict> {
@@ -213,7 +253,12 @@ impl DirectionFacts<'_> {
     fn check_pending_or_retired(&self) -> Option<Verdict> {
         let flow = self.flow?;
         match flow.state {
-            FlowState::Pending => Some(Verdict { since_s: Some(flow.since_s), ..slow("pending", "") }),
+            FlowState::Pending => {
+                let LastUse { ago_s, fast } = self.last_use.unwrap_or(LastUse { ago_s: 0, fast: false });
+                let comes = self.packets_seen > 0 && self.window_age_s < ago_s;
+                let idle = (!comes && ago_s >= IDLE_S).then_some(Idle { for_s: Some(ago_s), was_fast: fast });
+                Some(Verdict { since_s: Some(flow.since_s), idle, ..slow("pending", "") })
+            }
             FlowState::Retired => {
                 let retired = flow.retired_why?;
                 let refused = self.refused.filter(|why| self.refused_after_retirement && *why != "retiring");
@@ -265,7 +310,7 @@ impl DirectionFacts<'_> {
     /// A direction that was refused, and has had no packet since. The first packet after a window begins the
     /// next one.
     fn was_refused(&self) -> Option<Verdict> {
-        let ceased = self.refused.is_some() && self.flow.is_none() && self.window_age_s >= 2 * WINDOW_S;
+        let ceased = self.refused.is_some() && self.flow.is_none() && self.is_silent();
         ceased.then(|| Verdict { slow: self.refused, ..idle(None, false) })
     }
 
@@ -296,7 +341,12 @@ impl DirectionFacts<'_> {
         let (detail, remedy) = match seen {
             0 => {
                 let detail = format!("no packet of this flow was seen on any port in the last {WINDOW_S} s");
-                let remedy = "nothing to do if it is idle; if packets do arrive, their ingress device is not a port of Shunt";
+                let remedy = if self.protocol == UDP {
+                    "nothing to do if the exchange is over, as after a DNS answer; if packets do arrive, their ingress device \
+                     is not a port of Shunt"
+                } else {
+                    "nothing to do if it is idle; if packets do arrive, their ingress device is not a port of Shunt"
+                };
                 return Verdict {
                     slow: Some("miss"),
                     detail,
@@ -308,7 +358,12 @@ impl DirectionFacts<'_> {
                 format!(
                     "packets seen in the last {WINDOW_S} s: {seen}; the flow is learned from packet {needed}"
                 ),
-                None,
+                (self.protocol == UDP).then(|| {
+                    format!(
+                        "nothing to do for a short exchange, such as DNS: Linux forwards it; a longer one is fast soon after \
+                         packet {needed}"
+                    )
+                }),
             ),
             _ => self.leaves_beside_ports(),
         };

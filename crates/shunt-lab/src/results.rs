@@ -79,7 +79,7 @@ pub enum ReadError {
         wanted: String,
     },
     /// The path is a device or a pipe, which cannot be rewritten.
-    #[error("not a regular file: results are rewritten after each run")]
+    #[error("not a regular file: results are rewritten after each run; name another file")]
     NoFile,
     /// A field is missing or has the wrong type.
     #[error("damaged file of results: {0}")]

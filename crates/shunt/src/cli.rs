@@ -1,6 +1,8 @@
 //! From the words of the command line to a command: spellings of `ip`, and what to type instead of commands of other
 //! programs. A line that is not understood becomes a message of one line.
 
+mod meant;
+
 use crate::commands::{self, Cli};
 use clap::{
     FromArgMatches,
@@ -10,12 +12,23 @@ use std::ffi::OsString;
 
 /// The command, or an error: [`message`] tells a mistake from a request for help.
 pub(crate) fn parse(typed: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    let matches = commands::command().try_get_matches_from(words(typed)).map_err(explain)?;
+    let words = words(typed);
+    let matches = commands::command().try_get_matches_from(&words).map_err(|error| explain(&words, error))?;
     Cli::from_arg_matches(&matches)
 }
 
-/// Says what to type instead of a command that does not exist.
-fn explain(mut error: clap::Error) -> clap::Error {
+/// Says what to type instead of a command that does not exist, or of words that the command does not take.
+fn explain(words: &[OsString], mut error: clap::Error) -> clap::Error {
+    if let Some(line) = meant::meant(words, &error) {
+        error.remove(ContextKind::SuggestedArg);
+        let tip = format!("did you mean `{line}`?");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    } else if let Some(better) = meant::wrong_value(words, &error) {
+        return better;
+    } else if is_without_value(&error) {
+        let tip = format!("see `{} --help`", meant::command_of(words));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
     if error.kind() == ErrorKind::InvalidSubcommand
         && let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand)
         && let Some(instead) =
@@ -27,11 +40,37 @@ fn explain(mut error: clap::Error) -> clap::Error {
     error
 }
 
+/// Whether an option lacks its value, and clap names no possible ones.
+fn is_without_value(error: &clap::Error) -> bool {
+    let is_empty =
+        matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(value)) if value.is_empty());
+    let has_values = matches!(error.get(ContextKind::ValidValue), Some(ContextValue::Strings(values)) if !values.is_empty());
+    error.kind() == ErrorKind::InvalidValue && is_empty && !has_values
+}
+
 /// What is wrong and what to type, in one line; none if help or the version was asked for.
 pub(crate) fn message(error: &clap::Error) -> Option<String> {
     let is_question =
         error.exit_code() == 0 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
-    (!is_question).then(|| one_line(&error.to_string()))
+    (!is_question).then(|| match about_word(error) {
+        Some(why) => why,
+        None => one_line(&error.to_string()),
+    })
+}
+
+/// What is wrong with a word of an argument without an option, whose name says less than the word.
+fn about_word(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return None };
+    let why = std::error::Error::source(error)?.to_string();
+    if error.kind() != ErrorKind::ValueValidation || !argument.starts_with('[') || !why.starts_with('`') {
+        return None;
+    }
+    Some(match error.get(ContextKind::Suggested) {
+        Some(ContextValue::StyledStrs(tips)) => {
+            tips.iter().fold(why, |why, tip| format!("{why}; {}", tip.to_string().trim()))
+        }
+        _ => why,
+    })
 }
 
 /// The parts of clap's message, which takes several lines: what is wrong, the possible values, tips. Without a tip, the

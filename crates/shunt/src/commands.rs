@@ -59,6 +59,7 @@ mod watch;
 mod why;
 
 mod arguments;
+mod connections;
 mod hosts;
 mod listed;
 #[cfg(feature = "full")]

@@ -6,7 +6,7 @@ use nix::{
     unistd::Pid,
 };
 use serde::de::DeserializeOwned;
-use shunt_api::{Failure, FailureCode, Instance, RUNTIME_DIR_VARIABLE};
+use shunt_api::{Failure, FailureCode, Instance, RUNTIME_DIR_VARIABLE, STATE_DIR_VARIABLE, cannot_write};
 use std::{
     env,
     ffi::OsString,
@@ -105,7 +105,12 @@ impl Program {
                 io::ErrorKind::PermissionDenied => {
                     Failure::new(FailureCode::NotRoot, "attaching to network devices needs root; use sudo")
                 }
-                _ => Failure::new(FailureCode::Internal, format!("{}: {error}", path.display())),
+                _ => {
+                    let why = cannot_write(&path, &error);
+                    let text =
+                        format!("{}: {why}; {RUNTIME_DIR_VARIABLE} names the directory", path.display());
+                    Failure::new(FailureCode::Internal, text)
+                }
             };
             anyhow::Error::new(error).context(failure)
         })?;
@@ -214,6 +219,11 @@ fn is_gone(pid: u32) -> bool {
 /// The directory of control sockets and logs, as `SHUNT_RUNTIME_DIR` says.
 pub(crate) fn runtime_dir() -> PathBuf {
     shunt_api::runtime_dir(env::var_os(RUNTIME_DIR_VARIABLE))
+}
+
+/// The directory of what instances keep, as `SHUNT_STATE_DIR` says.
+pub(crate) fn state_dir() -> PathBuf {
+    shunt_api::state_dir(env::var_os(STATE_DIR_VARIABLE), env::var_os(RUNTIME_DIR_VARIABLE))
 }
 
 fn open_log(path: &Path) -> io::Result<File> {

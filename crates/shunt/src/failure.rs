@@ -5,8 +5,8 @@ mod measurement;
 
 #[cfg(feature = "full")]
 pub(crate) use measurement::{cut_short, load_meter_failed, traffic_failed, unreadable_results};
-use shunt_api::{Failure, FailureCode, reword_json};
-use std::path::Path;
+use shunt_api::{Failure, FailureCode, cannot_read, cannot_write, reword_json};
+use std::{io, path::Path};
 
 /// The command line contradicts itself or asks for something impossible.
 pub(crate) fn usage(message: impl Into<String>) -> Failure {
@@ -18,7 +18,22 @@ pub(crate) fn bad_config(message: impl Into<String>) -> Failure {
     Failure::new(FailureCode::BadConfig, message)
 }
 
-/// A file cannot be read, written or understood.
+/// A file cannot be read; the message says what to do.
+pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    bad_file(path, cannot_read(error))
+}
+
+/// A file cannot be written; the message says what to do.
+pub(crate) fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    let directory = path.parent().filter(|_| error.kind() == io::ErrorKind::NotFound);
+    if directory.is_some_and(Path::is_dir) {
+        // As in /proc, or if the path is a symbolic link to nowhere.
+        return bad_file(path, "no file can be made here: name a file in another directory");
+    }
+    bad_file(path, cannot_write(path, error))
+}
+
+/// A file is not what it should be.
 pub(crate) fn bad_file(path: &Path, why: impl std::fmt::Display) -> Failure {
     bad_config(format!("{}: {why}", path.display()))
 }

@@ -26,7 +26,7 @@ mod signals;
 
 use commands::Cli;
 use output::write_stderr;
-use shunt_api::{ErrorBody, Failure, FailureCode};
+use shunt_api::{ErrorBody, Failure, FailureCode, without_number};
 use std::{
     ffi::OsString,
     io::{self, Write},
@@ -77,10 +77,11 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// Prints a failure on standard error: one line, the causes with --verbose, or JSON. Returns its exit code.
 fn report_failure(error: &anyhow::Error, json: bool, verbose: bool) -> ExitCode {
-    let failure = match error.downcast_ref::<Failure>() {
+    let mut failure = match error.downcast_ref::<Failure>() {
         Some(failure) => failure.clone(),
         None => Failure::new(FailureCode::Internal, error.to_string()),
     };
+    failure.message = without_number(&failure.message);
     let code = failure.code.exit_code();
     let mut text = format!("shunt: {failure}\n");
     if json {

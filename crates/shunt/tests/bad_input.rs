@@ -10,7 +10,7 @@ use std::{
 use tree::{package, shunt};
 
 /// Files that the lines name.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 10] = [
     ("case.toml", "case = 1\n"),
     ("key.toml", "max_flow = 1000\n"),
     ("syntax.toml", "ports = [\n"),
@@ -19,10 +19,12 @@ const FILES: [(&str, &str); 8] = [
     ("empty.json", "{}\n"),
     ("empty.toml", "# nothing\n"),
     ("value.toml", "max_flows = \"many\"\n"),
+    ("word.toml", "savings = yes\n"),
+    ("unquoted.toml", "limits = ignore\n"),
 ];
 
 /// What is typed, the exit code, the thing, and the way out.
-const BAD: [(&str, i32, &str, &str); 70] = [
+const BAD: [(&str, i32, &str, &str); 149] = [
     ("start", 2, "'start'", "`shunt up` starts an instance"),
     ("upp", 2, "'upp'", "'up'"),
     ("status --instance A", 2, "`A`", "use 1 to 32 of a-z"),
@@ -30,9 +32,9 @@ const BAD: [(&str, i32, &str, &str); 70] = [
     ("flows --src 1.2.3", 2, "`1.2.3`", "such as 192.0.2.1"),
     ("flows --src 10.0.0.0/33", 2, "`10.0.0.0/33`", "0 to 32"),
     ("flows --over 1h", 2, "'1h'", "10s or less"),
-    ("why 192.168.1.2:99999", 2, "`99999`", "0 to 65535"),
+    ("why 192.168.1.2:99999", 2, "`99999`", "1 to 65535"),
     ("why foo", 2, "`foo`", "such as 192.0.2.1"),
-    ("why --dport 99999", 2, "99999", "0 to 65535"),
+    ("why --dport 99999", 2, "99999", "1 to 65535"),
     ("off lan0", 2, "`lan0`", "such as 192.0.2.1"),
     ("off --for 10m", 2, "--for", "name a host"),
     ("watch --for 5", 2, "'5'", "such as 30s, 10m or 2h"),
@@ -73,11 +75,11 @@ const BAD: [(&str, i32, &str, &str); 70] = [
     ("upgrade", 2, "'upgrade'", "`shunt restart`"),
     ("speedtest", 2, "'speedtest'", "`shunt quality`"),
     ("status --port r0", 2, "'--port'", "shunt status --help"),
-    ("up r0", 2, "'r0'", "shunt up --help"),
+    ("up r0", 2, "'r0'", "did you mean `shunt up --port r0`?"),
     ("up --engine fast", 2, "'fast'", "expected one of auto, tc, xdp, external"),
     ("reload --config key.toml", 2, "'--config'", "shunt reload --help"),
     ("why icmp 192.168.1.2", 2, "`icmp`", "neither tcp nor udp"),
-    ("why 192.168.1.2:", 2, "`192.168.1.2:`", "0 to 65535"),
+    ("why 192.168.1.2:", 2, "`192.168.1.2:`", "1 to 65535"),
     ("on lan0", 2, "`lan0`", "`shunt usage` lists them"),
     ("on 192.168.1.2 --for 5m", 2, "--for", "shunt off 192.168.1.2 --for 5m"),
     ("on --for 5m", 2, "--for", "sleep 5m"),
@@ -98,6 +100,85 @@ const BAD: [(&str, i32, &str, &str); 70] = [
     ("model run empty.toml", 18, "empty.toml: the case is empty", "`shunt model cases template`"),
     ("gen --tx a --rx b --gateway nosuch", 2, "'nosuch'", "such as 192.0.2.1"),
     ("load --interval 0", 2, "'0'", "100ms"),
+    ("up lan0 wan0", 2, "'lan0'", "did you mean `shunt up --port lan0 --port wan0`?"),
+    ("up lab.toml", 2, "'lab.toml'", "`shunt up --config lab.toml`"),
+    ("up xdp", 2, "'xdp'", "`shunt up --engine xdp`"),
+    ("up dry-run", 2, "'dry-run'", "`shunt up --dry-run`"),
+    ("up --interface lan0", 2, "'--interface'", "`shunt up --port lan0`"),
+    ("up --port", 2, "'--port <DEV>'", "`shunt up --help`"),
+    ("probe lan0", 2, "'lan0'", "`shunt probe --port lan0`"),
+    ("status lan0", 2, "'lan0'", "did you mean `shunt status`?"),
+    ("reload dry-run", 2, "'dry-run'", "`shunt reload --dry-run`"),
+    ("history 2h", 2, "'2h'", "`shunt history --for 2h`"),
+    ("history --since 2h", 2, "'--since'", "`shunt history --for 2h`"),
+    ("history --since=2h", 2, "'--since'", "`shunt history --for 2h`"),
+    ("history 30d", 2, "'30d'", "1m to 1d"),
+    ("history events", 2, "'events'", "`shunt history --events`"),
+    ("history --for", 2, "'--for <TIME>'", "`shunt history --help`"),
+    ("top 5s", 2, "'5s'", "`shunt top --interval 5s`"),
+    ("usage 1d", 2, "'1d'", "`shunt usage --for 1d`"),
+    ("usage laptop 1d", 2, "'laptop'", "`shunt usage --host laptop --for 1d`"),
+    ("usage hour", 2, "'hour'", "`shunt usage --by hour`"),
+    ("usage --src laptop", 2, "'--src'", "`shunt usage --host laptop`"),
+    ("usage --ip 192.168.1.2", 2, "'--ip'", "`shunt usage --host 192.168.1.2`"),
+    ("usage --host a/b", 2, "`a/b`", "`shunt usage` lists"),
+    ("quality 192.168.1.2", 2, "'192.168.1.2'", "`shunt quality --host 192.168.1.2`"),
+    ("quality lan0", 2, "'lan0'", "did you mean `shunt quality`?"),
+    ("quality 1m", 2, "'1m'", "`shunt quality --for 1m`"),
+    ("quality off", 2, "'off'", "`shunt quality --off`"),
+    ("quality --host nosuch", 2, "`nosuch`", "an address such as"),
+    ("off laptop 10m", 2, "`10m`", "`shunt off laptop --for 10m`"),
+    ("off laptop for 10m", 2, "`10m`", "`shunt off laptop --for 10m`"),
+    ("off --until 10m laptop", 2, "'--until'", "`shunt off --for 10m laptop`"),
+    ("off 192.168.1.2 --host 192.168.1.3", 2, "`192.168.1.2`", "keep one of them"),
+    ("off tcp tcp", 2, "`tcp`", "before the source"),
+    ("on 10m", 2, "shunt: `10m` is not an IP address", "such as 192.0.2.1"),
+    ("off laptop 400d", 2, "'400d'", "1s to 365d"),
+    ("why 443", 2, "`443`", "`shunt why --dport 443`"),
+    ("why 192.168.1.2 443", 2, "`443`", "`shunt why 192.168.1.2 --dport 443`"),
+    ("why --sport 0", 2, "'0'", "1 to 65535"),
+    ("why laptop:99999", 2, "`99999`", "1 to 65535"),
+    ("why 192.168.1.2:80 --sport 81", 2, "`192.168.1.2:80`", "keep one of them"),
+    ("why 1:2:3:4:5:6:7:8:443", 2, "`1:2:3:4:5:6:7:8:443`", "[1:2:3:4:5:6:7:8]:443"),
+    ("why https://example.com", 2, "`https:`", "such as 192.0.2.1"),
+    ("flows 10", 2, "`10`", "`shunt flows --limit 10`"),
+    ("flows 192.168.1.2 limit 10", 2, "`10`", "`shunt flows 192.168.1.2 --limit 10`"),
+    ("flows --interface lan0", 2, "'--interface'", "`shunt flows --dev lan0`"),
+    ("flows --host nosuch", 2, "`nosuch`", "`shunt usage` lists them"),
+    ("flows lo", 2, "`lo`", "`shunt flows --dev lo`"),
+    ("flows tcp udp", 2, "`udp`", "before the source"),
+    ("flows --dst 10.0.0.0/99", 2, "`10.0.0.0/99`", "0 to 32"),
+    ("watch 10s", 2, "`10s`", "`shunt watch --for 10s`"),
+    ("watch --limit 5", 2, "'--limit'", "`shunt watch --count 5`"),
+    ("watch --host nosuch", 2, "`nosuch`", "`shunt usage` lists them"),
+    ("verify laptop 1m", 2, "`1m`", "`shunt verify laptop --for 1m`"),
+    ("trace --dev lan0", 2, "'--dev'", "`shunt trace lan0`"),
+    ("trace --for 0", 2, "--seconds", "such as 5s"),
+    ("trace --host nosuch", 2, "`nosuch`", "`shunt usage` lists them"),
+    ("conntrack tcp", 2, "'tcp'", "`shunt conntrack --proto tcp`"),
+    ("conntrack --host nosuch", 2, "`nosuch`", "`shunt usage` lists them"),
+    ("conntrack --host laptop --src laptop", 2, "'--host", "shunt conntrack --help"),
+    ("line 1G", 2, "'1G'", "`shunt line --speed 1G`"),
+    ("bug-report out.txt", 2, "'out.txt'", "`shunt bug-report --output out.txt`"),
+    ("bug-report --output dir", 18, "dir", "this is a directory: name a file in it"),
+    ("bug-report --output nodir/x", 18, "nodir/x", "`mkdir -p nodir`"),
+    ("bug-report --output /proc/x", 18, "/proc/x", "name a file in another directory"),
+    ("export --output dir", 18, "dir", "this is a directory: name a file in it"),
+    ("export --output case.toml/x", 18, "case.toml/x", "a part of this path is a file"),
+    ("flow load nosuch.toml", 18, "nosuch.toml", "no such file: check the path"),
+    ("flow load dir", 18, "dir", "this is a directory: name a file"),
+    ("flow load binary.toml", 18, "binary.toml", "not a text file"),
+    ("qos load nosuch.toml", 18, "nosuch.toml", "no such file: check the path"),
+    ("qos load word.toml", 18, "word.toml: line 1: savings", "use true or false"),
+    ("qos load unquoted.toml", 18, "unquoted.toml: line 1: limits", "put it in quotes: \"ignore\""),
+    ("model run dir", 18, "dir", "this is a directory: name a file"),
+    ("report nosuch", 18, "nosuch", "no such file: check the path"),
+    ("compare nosuch.json empty.json", 18, "nosuch.json", "no such file: check the path"),
+    ("doctor --recorded nosuch.json", 18, "nosuch.json", "no such file: check the path"),
+    ("gen --streams nosuch.toml --tx a --rx b", 18, "nosuch.toml", "no such file: check the path"),
+    ("bench run nosuch.toml", 18, "nosuch.toml", "no such file: check the path"),
+    ("reg decode --defs nosuch.toml X 1", 18, "nosuch.toml", "no such file: check the path"),
+    ("man nosuch", 18, "nosuch", "`mkdir -p nosuch`"),
 ];
 
 #[test]
@@ -106,6 +187,8 @@ fn each_mistake_is_one_line_with_the_thing_and_the_way_out() {
     for (name, text) in FILES {
         fs::write(directory.path().join(name), text).unwrap();
     }
+    fs::write(directory.path().join("binary.toml"), [0xff, 0xfe]).unwrap();
+    fs::create_dir(directory.path().join("dir")).unwrap();
     let run = |line: &str| -> Output {
         let mut command = Command::new(shunt());
         command.args(line.split_whitespace()).current_dir(directory.path());
@@ -126,6 +209,8 @@ fn each_mistake_is_one_line_with_the_thing_and_the_way_out() {
             "expected a map",
             "\\n",
             "socket address syntax",
+            "os error",
+            "No such file or directory",
         ] {
             assert!(!said.contains(foreign), "shunt {line}: {said}");
         }

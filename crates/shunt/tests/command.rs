@@ -103,9 +103,18 @@ fn in_the_foreground_the_daemon_replaces_the_command() {
 #[test]
 fn down_without_a_daemon_cleans_up_after_a_crash() {
     let sandbox = Sandbox::new();
+    // The log that it has left says that it ran.
+    fs::create_dir_all(sandbox.dir.path().join("run")).unwrap();
+    fs::write(sandbox.dir.path().join("run/lab.log"), "").unwrap();
     let ran = sandbox.run("down --instance lab", "", 0);
     assert_eq!((ran.code, ran.out.as_str()), (0, "not running, nothing left in the kernel\n"));
     assert_eq!(ran.args.unwrap(), "--cleanup --instance lab");
+    let ran = sandbox.run("down --instance lob", "", 0);
+    assert_eq!((ran.code, ran.out.as_str()), (21, ""));
+    assert_eq!(
+        ran.err,
+        "shunt: instance `lob` has never run on this machine: check its name; no instance runs here\n"
+    );
     let ran = sandbox.run("down --json", "", 0);
     let body: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(body, serde_json::json!({"was_running": false, "killed": false, "pid": null}));

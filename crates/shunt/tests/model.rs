@@ -208,7 +208,7 @@ fn what_is_wrong_is_named() {
         (&["stories", "nope"], "unknown story `nope`; expected one of: i.MX6 gigabit Ethernet"),
         (&["cases", "nope"], "unknown case `nope`"),
         (&["fit", &file], "case.toml"),
-        (&["fit", "/nonexistent/file"], "/nonexistent/file: No such file"),
+        (&["fit", "/nonexistent/file"], "/nonexistent/file: there is no such file"),
     ] {
         let ran = model(args);
         let err = String::from_utf8(ran.stderr).unwrap();

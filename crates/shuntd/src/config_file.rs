@@ -1,7 +1,7 @@
 //! The configuration: a file, overridden by options of the command line.
 
 use nix::{fcntl::OFlag, sys::stat::SFlag};
-use shunt_api::{Config, DaemonArguments, EngineChoice, Failure, FailureCode};
+use shunt_api::{Config, DaemonArguments, EngineChoice, Failure, FailureCode, cannot_read};
 use std::{
     fs::{File, Metadata, OpenOptions},
     io::{self, Read},
@@ -129,7 +129,7 @@ impl ConfigSource {
 
     fn named(&self, trouble: &Trouble) -> (io::ErrorKind, Failure) {
         match trouble {
-            Trouble::Read(error) => (error.kind(), self.bad(&error.to_string())),
+            Trouble::Read(error) => (error.kind(), self.bad(&cannot_read(error))),
             Trouble::Unfit(why) => (io::ErrorKind::Other, self.bad(why)),
         }
     }
@@ -212,7 +212,10 @@ mod tests {
         let source = source(&["--config", "/nonexistent/shunt.toml"]).unwrap();
         for failure in [source.load().unwrap_err(), source.load_again().unwrap_err()] {
             assert_eq!(failure.code, FailureCode::BadConfig);
-            assert!(failure.message.starts_with("/nonexistent/shunt.toml: No such file"), "{failure}");
+            assert!(
+                failure.message.starts_with("/nonexistent/shunt.toml: there is no such file"),
+                "{failure}"
+            );
         }
         assert_eq!(source.state(), None);
     }

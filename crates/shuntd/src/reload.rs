@@ -258,6 +258,6 @@ mod tests {
             "{wrong:?}"
         );
         fs::remove_file(&path).unwrap();
-        assert!(daemon.compare(&wrong).unusable.unwrap().contains("No such file"));
+        assert!(daemon.compare(&wrong).unusable.unwrap().contains("there is no such file"));
     }
 }

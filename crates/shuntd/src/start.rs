@@ -324,6 +324,11 @@ pub(crate) fn port_obstacles(
             ),
         }
     }
+    for name in config.external_ports.iter().filter(|name| !config.ports.contains(name)) {
+        if core.link(name).is_none() {
+            found.push(failure(FailureCode::PortMissing, format!("external port {}", no_device(name))));
+        }
+    }
     if let Err(why) = Config::check_port_count(core.ports().count()) {
         found.push(failure(FailureCode::Usage, format!("ports that forwarding uses: {why}")));
     }

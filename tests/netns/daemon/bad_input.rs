@@ -6,7 +6,7 @@ use shunt_testkit::{Shunt, require_root, rulesets, silent_router};
 const NO_DEVICE: &str = "nosuch0: no such device in this network namespace; see `ip link`";
 
 /// What is typed, the exit code, and parts of the message.
-const BAD: [(&str, i32, &[&str]); 21] = [
+const BAD: [(&str, i32, &[&str]); 22] = [
     ("check nosuch0", 13, &[NO_DEVICE]),
     ("check r0 --peer nosuch0", 13, &[NO_DEVICE]),
     ("doctor nosuch0", 13, &[NO_DEVICE]),
@@ -17,9 +17,10 @@ const BAD: [(&str, i32, &[&str]); 21] = [
     ("bench sweep --tx r0 --rx r0 --from 1M --to 1M --quick", 2, &["--tx r0 --rx r0"]),
     ("qos set r1 --rate 50M", 2, &["`r1` has no queues", "uses tc", "`engine = \"external\"`", "tc qdisc"]),
     ("qos set r9 --rate 50M", 13, &["`r9`", "its ports: r0, r1"]),
-    ("up", 19, &["is running already", "shunt down"]),
+    ("up", 19, &["is running already", "shunt reload", "shunt restart", "shunt down"]),
+    ("up --dry-run --external-port nosuch0", 13, &["external port", NO_DEVICE]),
     ("up --dry-run --port nosuch0", 13, &[NO_DEVICE]),
-    ("up --dry-run --config nosuch.toml", 18, &["nosuch.toml", "No such file"]),
+    ("up --dry-run --config nosuch.toml", 18, &["nosuch.toml", "there is no such file"]),
     (
         "quality --wan r1 --host nosuch",
         2,

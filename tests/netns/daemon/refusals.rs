@@ -282,7 +282,11 @@ fn commands_without_a_daemon_say_how_to_start_one() {
     for words in ["status", "flows", "flush", "flow list", "flow del --all", load.as_str()] {
         refuses(&shunt.run(words), FailureCode::NotRunning, &[&up]);
     }
-    assert_eq!(shunt.done("down"), "not running, nothing left in the kernel\n");
+    refuses(
+        &shunt.run("down"),
+        FailureCode::NotRunning,
+        &[shunt.instance(), "has never run", "check its name"],
+    );
     for words in ["fly", "status --colour", "up --engine dpdk", "flows --sort beauty"] {
         assert_eq!(shunt.run(words).code, Some(FailureCode::Usage.exit_code().into()), "{words}");
     }

@@ -248,7 +248,7 @@ fn a_file_that_cannot_be_sent_is_named_with_the_place() {
     for (file, why) in [
         (&cut, format!("cut.pcap: at byte {last}: the file ends early")),
         (&foreign, "foreign.pcap: at byte 0: not a capture file".to_owned()),
-        (&directory.path().join("none"), "none: No such file".to_owned()),
+        (&directory.path().join("none"), "none: there is no such file".to_owned()),
         (&large, "t0: the MTU is 1500, but packets have 3000 bytes".to_owned()),
     ] {
         let output = bench.shunt.run(&format!("gen {nics} --pcap-in {}", file.display()));
@@ -265,5 +265,5 @@ fn a_file_that_cannot_be_sent_is_named_with_the_place() {
     );
     assert!(full.err.contains("/dev/full: No space left on device"), "{}", full.err);
     let nowhere = bench.shunt.run(&format!("gen {NICS} --pcap-out /nonexistent/out.pcap"));
-    assert!(nowhere.err.contains("/nonexistent/out.pcap: No such file"), "{}", nowhere.err);
+    assert!(nowhere.err.contains("/nonexistent/out.pcap: its directory does not exist"), "{}", nowhere.err);
 }

@@ -131,6 +131,13 @@ fn a_flow_that_is_not_in_use_gives_the_reason() {
     assert_eq!((stale.slow, stale.since_s), (Some("stale"), Some(3)));
     assert!(stale.detail.contains("route"), "{stale:?}");
     assert_eq!(in_state(FlowState::Pending).verdict().slow, Some("pending"));
+    let last = |ago_s| Some(LastUse { ago_s, fast: false });
+    let pending =
+        |ago_s| DirectionFacts { last_use: last(ago_s), packets_seen: 0, ..in_state(FlowState::Pending) };
+    let over = pending(60).verdict();
+    assert_eq!(over.idle, Some(Idle { for_s: Some(60), was_fast: false }));
+    assert!(over.remedy.unwrap().contains("if the exchange is over"));
+    assert_eq!((pending(1).verdict().idle, pending(1).verdict().remedy), (None, None));
     let retired = DirectionFacts { refused: Some("not-proved"), ..in_state(FlowState::Retired) };
     let verdict = retired.verdict();
     assert_eq!((verdict.slow, verdict.since_s), (Some("tcp-flags"), Some(5)));
@@ -162,10 +169,13 @@ fn a_direction_without_packets_is_idle_and_not_slow() {
         DirectionFacts { flow: flow(FlowState::Active), ..silent.clone() },
         DirectionFacts { flow: flow(FlowState::Retired), ..silent.clone() },
         DirectionFacts { excluded: true, ..silent.clone() },
-        DirectionFacts { off: Some("by a rule".to_owned()), ..silent.clone() },
+        DirectionFacts { off: Some("by a rule".to_owned()), window_age_s: 3, ..silent.clone() },
     ] {
         assert_eq!(idle_for(&other), None);
     }
+    // Its packets would be slow now.
+    let off = DirectionFacts { off: Some("by a rule".to_owned()), ..silent };
+    assert_eq!((off.verdict().slow, idle_for(&off)), (Some("off"), Some((Some(9), true))));
 }
 
 #[test]
@@ -211,4 +221,29 @@ fn a_blocking_rule_port_or_filter_is_named() {
     assert_eq!(reason(find(false, port(true, Some(&filter)))), Some("capture"));
     let held = find(true, port(true, None)).unwrap();
     assert_eq!((held.reason, held.place.as_str()), ("ruleset", "`queue` in a chain"));
+}
+
+#[test]
+fn advice_about_what_is_over_does_not_wait_for_packets() {
+    let remedy = |facts: DirectionFacts<'_>| facts.verdict().remedy.unwrap_or_default();
+    let udp = tracked(UDP, None, GOOD);
+    let few = remedy(DirectionFacts { packets_seen: 1, packets_needed: 2, ..facts(&udp) });
+    assert!(few.contains("nothing to do for a short exchange, such as DNS"), "{few}");
+    let none = remedy(DirectionFacts { packets_seen: 0, ..facts(&udp) });
+    assert!(none.contains("after a DNS answer"), "{none}");
+
+    let rule = || Some("192.0.2.1".to_owned());
+    let closed = tracked(TCP, Some("TIME_WAIT"), GOOD);
+    let off = DirectionFacts { off: rule(), refused: Some("off"), ..facts(&closed) };
+    assert!(remedy(off.clone()).contains("if the connection has ended"), "{}", remedy(off));
+    let on_again = DirectionFacts { refused: Some("off"), ..facts(&closed) };
+    assert_eq!(remedy(on_again), "nothing to do: the connection ends or has ended");
+
+    let silent = DirectionFacts { off: rule(), packets_seen: 0, window_age_s: 2 * WINDOW_S, ..facts(&udp) };
+    let verdict = silent.verdict();
+    assert_eq!((verdict.slow, verdict.idle), (Some("off"), Some(Idle { for_s: None, was_fast: false })));
+    let lively = DirectionFacts { window_age_s: 1, ..silent };
+    assert_eq!((lively.verdict().idle, lively.verdict().remedy), (None, None));
+    let rule_ended = remedy(DirectionFacts { off: None, refused: Some("off"), ..lively });
+    assert!(rule_ended.contains("the rule has ended"), "{rule_ended}");
 }

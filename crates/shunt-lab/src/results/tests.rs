@@ -175,7 +175,10 @@ fn a_path_that_is_not_a_regular_file_is_refused() {
             .unwrap_err()
             .to_string()
     };
-    assert_eq!(why("/dev/full"), "not a regular file: results are rewritten after each run");
+    assert_eq!(
+        why("/dev/full"),
+        "not a regular file: results are rewritten after each run; name another file"
+    );
     assert_eq!(why("/no/r.json"), "/no/r.json: No such file or directory (os error 2)");
 }
 

@@ -5,6 +5,7 @@ use pcap_file::{
     Endianness, PcapError, TsResolution,
     pcap::{PcapHeader, PcapPacket, PcapWriter},
 };
+use shunt_api::cannot_write;
 use shunt_traffic::{CaptureBuffer, now_ns};
 use std::{
     fs::File,
@@ -50,8 +51,9 @@ type Stamped = (u64, Vec<u8>);
 
 impl<'o> Recording<'o> {
     pub(super) fn begin(out: &'o PcapOut) -> Result<Self, Error> {
-        let file = File::create(&out.path)
-            .map_err(|error| Error::Asked(format!("{}: {error}", out.path.display())))?;
+        let file = File::create(&out.path).map_err(|error| {
+            Error::Asked(format!("{}: {}", out.path.display(), cannot_write(&out.path, &error)))
+        })?;
         Ok(Self { out, file })
     }
 

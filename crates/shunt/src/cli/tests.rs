@@ -77,8 +77,15 @@ fn a_line_that_is_not_understood_is_answered_in_one_line_with_a_way_out() {
         ),
         ("verify --limit 0", "invalid value '0' for '--limit <N>': expected 1 to 16"),
         ("watch --count 0", "invalid value '0' for '--count <N>': expected 1 or more"),
-        ("why --dport 99999", "invalid value '99999' for '--dport <PORT>': expected 0 to 65535"),
+        ("why --dport 99999", "invalid value '99999' for '--dport <PORT>': expected 1 to 65535"),
         ("hosts", "unrecognized subcommand 'hosts'; `shunt usage` shows what each host sends and receives"),
+        (
+            "up lan0 wan0 xdp",
+            "unexpected argument 'lan0' found; did you mean `shunt up --port lan0 --port wan0 --engine xdp`?",
+        ),
+        ("history --last 2h --event", "unexpected argument '--last' found; see `shunt history --help`"),
+        ("down nosuch", "unexpected argument 'nosuch' found; see `shunt down --help`"),
+        ("off 'a 10m", "`'a` is not an IP address; expected one such as 192.0.2.1 or 2001:db8::1"),
         ("reg show", "unrecognized subcommand 'show'; see `shunt reg --help`"),
         (
             "up --dry-run --foreground",

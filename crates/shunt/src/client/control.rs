@@ -10,7 +10,7 @@ use hyper::{
     header::{CONTENT_TYPE, HOST},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use shunt_api::{ErrorBody, Failure, FailureCode, Instance};
+use shunt_api::{ErrorBody, Failure, FailureCode, Instance, RUNTIME_DIR_VARIABLE, cannot_read};
 use std::{io, path::PathBuf, time::Duration};
 use tokio::{
     net::UnixStream,
@@ -161,7 +161,14 @@ impl Client {
                     self.path.display()
                 ),
             ),
-            _ => Failure::new(FailureCode::Internal, format!("{}: {error}", self.path.display())),
+            _ => Failure::new(
+                FailureCode::Internal,
+                format!(
+                    "{}: {}; {RUNTIME_DIR_VARIABLE} names the directory",
+                    self.path.display(),
+                    cannot_read(&error)
+                ),
+            ),
         };
         Err(anyhow::Error::new(error).context(failure))
     }

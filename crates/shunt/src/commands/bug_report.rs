@@ -5,7 +5,7 @@ mod hide;
 
 use crate::{
     command::{Command, Context},
-    failure::bad_file,
+    failure::unwritable,
     output::Show,
     render::{Format, Text},
 };
@@ -66,13 +66,13 @@ impl Command for BugReportArgs {
         let path = output.unwrap_or_else(|| format!("shunt-bug-report-{}.txt", now.replace(':', "")).into());
         // First, so that a place that cannot be written to is reported at once. Only its owner may read the file.
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
-        let mut file = file.map_err(|error| bad_file(&path, error))?;
+        let mut file = file.map_err(|error| unwritable(&path, &error))?;
         let sections = collect::all(context).await;
         let mut text = compose(&now, &sections, hide_addresses);
         if hide_addresses {
             text = Pseudonyms::default().hide(&text);
         }
-        file.write_all(text.as_bytes()).map_err(|error| bad_file(&path, error))?;
+        file.write_all(text.as_bytes()).map_err(|error| unwritable(&path, &error))?;
         let contains = sections.iter().map(|section| section.title.to_owned()).collect();
         show(&Written { path, contains, addresses_hidden: hide_addresses })
     }

@@ -6,7 +6,7 @@ use super::{arguments::port_name, measure::measure_and_show};
 use crate::{
     client::{candidates, partner::RemotePartner},
     command::{Command, Context},
-    failure::{bad_file, no_device, usage},
+    failure::{no_device, unwritable, usage},
     output::Show,
 };
 use clap::{Args, builder::PossibleValuesParser};
@@ -124,7 +124,7 @@ impl Checking {
             let report = check::run(&port, peer.as_ref(), &only, stop)
                 .map_err(|why| Failure::new(FailureCode::PortMissing, why))?;
             if let Some(path) = path {
-                fs::write(&path, junit(&report)).map_err(|error| bad_file(&path, error))?;
+                fs::write(&path, junit(&report)).map_err(|error| unwritable(&path, &error))?;
             }
             Ok(report)
         })

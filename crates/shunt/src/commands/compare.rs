@@ -88,7 +88,7 @@ mod tests {
         let compare = |a: &str, b: &str| Compare::resolve(&CompareArgs { a: path(a), b: path(b) });
         assert!(compare("whole", "whole").is_ok());
         let reasons = wrong.map(|(name, text)| (name, Results::parse(text).unwrap_err().to_string()));
-        let missing = ("none", "No such file or directory (os error 2)".to_owned());
+        let missing = ("none", "there is no such file: check the path".to_owned());
         for (name, why) in reasons.into_iter().chain([missing]) {
             for compared in [compare(name, "whole"), compare("whole", name)] {
                 let failure = compared.unwrap_err();

@@ -4,6 +4,10 @@
 
 pub(crate) mod view;
 
+use super::{
+    arguments::l4_port,
+    connections::{End, NamedConnections, SelectionArgs},
+};
 use crate::{
     client::candidates,
     command::{Command, Context},
@@ -11,23 +15,26 @@ use crate::{
 };
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
-use shunt_api::{Network, Selection, TrackedTable};
+use shunt_api::{Failure, TrackedTable};
 use view::protocol_number;
 
 /// Show conntrack's table like `conntrack -L`, with the packets of the fast path included in the counters.
 #[derive(Debug, Args)]
 pub(crate) struct ConntrackArgs {
-    /// Only this source address in the original direction, or the addresses of a network.
-    #[arg(short, long, value_name = "ADDR[/LEN]", add = ArgValueCandidates::new(candidates::sources))]
-    src: Option<Network>,
-    /// Only this destination address in the original direction, or the addresses of a network.
-    #[arg(short, long, value_name = "ADDR[/LEN]", add = ArgValueCandidates::new(candidates::destinations))]
-    dst: Option<Network>,
+    /// Only this host at either end, by name, MAC or address.
+    #[arg(long, value_name = "HOST|ADDR[/LEN]", conflicts_with_all = ["src", "dst"], add = ArgValueCandidates::new(candidates::sources))]
+    host: Option<End>,
+    /// Only this source in the original direction: a host, or the addresses of a network.
+    #[arg(short, long, value_name = "HOST|ADDR[/LEN]", add = ArgValueCandidates::new(candidates::sources))]
+    src: Option<End>,
+    /// Only this destination in the original direction: a host, or the addresses of a network.
+    #[arg(short, long, value_name = "HOST|ADDR[/LEN]", add = ArgValueCandidates::new(candidates::destinations))]
+    dst: Option<End>,
     /// Only this source port in the original direction.
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = l4_port)]
     sport: Option<u16>,
     /// Only this destination port in the original direction.
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = l4_port)]
     dport: Option<u16>,
     /// Only this protocol, by name or number.
     #[arg(short, long, value_parser = protocol)]
@@ -47,8 +54,9 @@ impl Command for ConntrackArgs {
     }
 
     async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
-        let Self { src, dst, sport, dport, proto } = plan;
-        let original = Selection { src, dst, sport, dport, proto: None };
+        let proto = plan.proto;
+        let is_either = plan.host.is_some();
+        let selections = plan.named()?.look_up(&context.client).await?;
         let TrackedTable { counted, mut entries } = context.client.get("/v1/conntrack").await?;
         if !counted {
             write_stderr(
@@ -56,9 +64,20 @@ impl Command for ConntrackArgs {
             );
         }
         entries.retain(|entry| {
-            original.has_ends(&entry.orig.tuple()) && proto.is_none_or(|number| entry.protocol == number)
+            let tuples = [entry.orig.tuple(), entry.reply.tuple()];
+            let matched = if is_either { &tuples[..] } else { &tuples[..1] };
+            proto.is_none_or(|number| entry.protocol == number)
+                && selections.iter().any(|which| matched.iter().any(|tuple| which.has_ends(tuple)))
         });
         show(&entries)
+    }
+}
+
+impl ConntrackArgs {
+    fn named(self) -> Result<NamedConnections, Failure> {
+        let Self { host, src, dst, sport, dport, .. } = self;
+        let selection = SelectionArgs { src: host.or(src), dst, sport, dport, proto: None };
+        selection.named()
     }
 }
 

@@ -11,7 +11,7 @@ use super::{arguments::duration_or_seconds, link::read, measure::measure_and_sho
 use crate::{
     client::candidates,
     command::{Command, Context},
-    failure::{bad_file, bad_json, traffic_failed, usage},
+    failure::{bad_json, traffic_failed, unreadable, unwritable, usage},
     output::Show,
 };
 use clap::Args;
@@ -71,7 +71,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "PORT", requires = "load", requires = "port", add = ArgValueCandidates::new(candidates::devices))]
     peer: Option<String>,
     /// With --load, the time of each step of the sweep, or of watching [default: 1s, or 5s of watching].
-    #[arg(long, value_name = "TIME", requires = "load", value_parser = duration_or_seconds)]
+    #[arg(long, visible_alias = "for", value_name = "TIME", requires = "load", value_parser = duration_or_seconds)]
     time: Option<Duration>,
     /// The board, for predictions of what a fix gains: a file, or a case of `shunt model cases` [default: by the device
     /// tree].
@@ -128,7 +128,7 @@ impl DoctorPlan {
         let DoctorArgs { port, load, peer, time, model, record, recorded } = typed;
         let board = model.as_deref().map(model::read).transpose()?.map(Box::new);
         if let Some(path) = recorded {
-            let text = fs::read_to_string(&path).map_err(|error| bad_file(&path, error))?;
+            let text = fs::read_to_string(&path).map_err(|error| unreadable(&path, &error))?;
             let systems = serde_json::from_str(&text);
             let systems =
                 systems.map_err(|error| bad_json(&path, "a record of `shunt doctor --record`", &error))?;
@@ -175,7 +175,7 @@ impl DoctorPlan {
             }
             if let Some(path) = record {
                 let json = serde_json::to_string_pretty(&systems)? + "\n";
-                fs::write(&path, json).map_err(|error| bad_file(&path, error))?;
+                fs::write(&path, json).map_err(|error| unwritable(&path, &error))?;
             }
             Ok(answer(systems, board.as_deref()))
         })

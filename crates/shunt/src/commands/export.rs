@@ -1,9 +1,12 @@
 //! `shunt export`: the connections of the fast path for other programs, as NDJSON or IPFIX.
 
-use super::arguments::{SelectionArgs, duration, endpoint};
+use super::{
+    arguments::{duration, endpoint},
+    connections::ConnectionArgs,
+};
 use crate::{
     command::{Command, Context},
-    failure::{bad_file, usage},
+    failure::{unwritable, usage},
     output::Show,
     render::{Answer, Format},
 };
@@ -24,7 +27,7 @@ use tokio::time::{Instant, sleep_until};
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
     #[command(flatten)]
-    selection: SelectionArgs,
+    connections: ConnectionArgs,
     /// ndjson: one line of JSON for each connection, as `shunt flows --json` has them, with the time; ipfix: RFC 7011,
     /// one record for each direction.
     #[arg(long, value_enum, default_value = "ndjson")]
@@ -65,7 +68,7 @@ enum Sink<'s> {
 impl<'s> Sink<'s> {
     fn open(typed: &ExportArgs, show: Show<'s>) -> Result<Self, Failure> {
         if let Some(path) = &typed.output {
-            let file = File::create(path).map_err(|error| bad_file(path, error))?;
+            let file = File::create(path).map_err(|error| unwritable(path, &error))?;
             return Ok(Self::File(path.clone(), file));
         }
         let Some(to) = typed.to else { return Ok(Self::Output(show)) };
@@ -80,7 +83,9 @@ impl<'s> Sink<'s> {
     fn write(&mut self, message: Vec<u8>) -> anyhow::Result<()> {
         match self {
             Self::Output(show) => show(&Exported(message)),
-            Self::File(path, file) => Ok(file.write_all(&message).map_err(|error| bad_file(path, error))?),
+            Self::File(path, file) => {
+                Ok(file.write_all(&message).map_err(|error| unwritable(path, &error))?)
+            }
             // A collector that is away answers by ICMP, which fails the next send.
             Self::Collector(to, socket) => match socket.send(&message) {
                 Err(error) if error.kind() != std::io::ErrorKind::ConnectionRefused => {
@@ -124,13 +129,14 @@ impl Command for ExportArgs {
     }
 
     async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        let selections = plan.connections.named()?.look_up(&context.client).await?;
         let mut sink = Sink::open(&plan, show)?;
         let mut exporter = Exporter::new(plan.domain);
         loop {
             let next = plan.every.map(|every| Instant::now() + every);
             let mut connections: Vec<Connection> = context.client.get("/v1/flows?rate_over_ms=0").await?;
-            let selection = plan.selection.selection();
-            connections.retain(|one| selection.has(one.proto, &[one.orig, one.reply]));
+            connections
+                .retain(|one| selections.iter().any(|which| which.has(one.proto, &[one.orig, one.reply])));
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             match plan.format {
                 ExportFormat::Ndjson => sink.write(ndjson(&connections, now)?)?,

@@ -6,7 +6,7 @@ use super::arguments::{bytes, endpoint, name_of};
 use crate::{
     client::{candidates, control::Client},
     command::{Command, Context},
-    failure::{bad_file, usage},
+    failure::{bad_file, unreadable, usage},
     output::Show,
     render::Counted,
 };
@@ -271,7 +271,7 @@ impl DelArgs {
 }
 
 fn read_table(path: &Path) -> Result<StaticTable, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| bad_file(path, error))?;
+    let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
     StaticTable::parse(&text).map_err(|why| bad_file(path, why))
 }
 

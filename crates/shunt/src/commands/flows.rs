@@ -4,8 +4,9 @@ mod filter;
 pub(crate) mod view;
 
 use super::{
-    arguments::{SelectionArgs, WHICH, at_least_one, duration, name_of},
-    hosts::{names_of_this_machine, totals},
+    arguments::{at_least_one, duration, name_of},
+    connections::{ConnectionArgs, WHICH},
+    hosts::{KnownHosts, totals},
     listed::{UNCOUNTED, explain, listed},
 };
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCandidates;
 use filter::{Filter, Order, SortKey};
-use shunt_api::{Connection, Engine, Failure, FlowState, SlowTable, Status};
+use shunt_api::{Connection, Engine, Failure, FlowState, Selection, SlowTable, Status};
 use std::time::Duration;
 
 /// Show the connections: those on the fast path, and those whose packets Linux forwards (slow).
@@ -29,7 +30,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 pub(crate) struct FlowsArgs {
     #[command(flatten)]
-    selection: SelectionArgs,
+    connections: ConnectionArgs,
     /// Only connections in this state; slow are those without a flow.
     #[arg(long, help_heading = WHICH, value_parser = name_of::<FlowState>(&["slow", "active", "pending", "stale", "retired", "static"]))]
     state: Option<FlowState>,
@@ -40,8 +41,8 @@ pub(crate) struct FlowsArgs {
     /// devices are not known.
     #[arg(long = "dev", alias = "port", value_name = "DEV", help_heading = WHICH, add = ArgValueCandidates::new(candidates::devices))]
     device: Option<String>,
-    /// Add the connections up: one line for each host at either end of a connection, with its name from the DHCP leases
-    /// of this machine (dnsmasq, odhcpd, ISC dhcpd, Kea) or /etc/hosts.
+    /// Add the connections up: one line for each address at either end of a connection, with the name that `shunt
+    /// usage` has for the host: from the DHCP leases of this machine (dnsmasq, odhcpd, ISC dhcpd, Kea) or /etc/hosts.
     #[arg(long, value_enum)]
     by: Option<By>,
     /// The order: largest first; for idle, src and dst smallest first. With --by host, src and dst are both the
@@ -69,13 +70,9 @@ enum By {
 }
 
 impl FlowsArgs {
-    fn filter(&self) -> Filter {
-        Filter {
-            selection: self.selection.selection(),
-            state: self.state,
-            engine: self.engine,
-            port: self.device.clone(),
-        }
+    /// The filter for these connections: those of each address of a host.
+    fn filter(&self, selections: Vec<Selection>) -> Filter {
+        Filter { selections, state: self.state, engine: self.engine, port: self.device.clone() }
     }
 
     fn order(&self) -> Order {
@@ -89,6 +86,7 @@ impl Command for FlowsArgs {
         [shunt flows]
         shunt flows --limit 10 # the ten fastest connections
         shunt flows --by host # who uses the line
+        shunt flows --host laptop # the connections of a host, by its name in `shunt usage` or an address
         shunt flows --state slow # the connections that Linux forwards
         shunt flows -br --dst 198.51.100.0/24 --proto udp # one line for each connection to a network
         shunt flows --dev lan0 --sort packets # connections that arrive or leave by a device
@@ -100,7 +98,7 @@ impl Command for FlowsArgs {
     }
 
     async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
-        let filter = plan.filter();
+        let filter = plan.filter(plan.connections.named()?.look_up(&context.client).await?);
         let (fast, slow) = tokio::try_join!(
             read(&context.client, &filter, plan.over),
             read_slow(&context.client, &filter, plan.over)
@@ -117,7 +115,7 @@ impl Command for FlowsArgs {
             write_stderr("no connection matches; without the filters, there are some\n");
         }
         if let Some(By::Host) = plan.by {
-            let mut hosts = totals(&connections, &names_of_this_machine());
+            let mut hosts = totals(&connections, &KnownHosts::read(&context.client).await.names());
             plan.order().apply_to_hosts(&mut hosts);
             return show(&hosts);
         }

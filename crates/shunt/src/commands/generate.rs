@@ -9,7 +9,7 @@ pub(crate) mod view;
 use super::measure::{MeasureContext, begin, measure_and_show, with_progress_bar};
 use crate::{
     command::{Command, Context},
-    failure::{bad_file, traffic_failed, usage},
+    failure::{bad_file, traffic_failed, unreadable, usage},
     output::Show,
 };
 pub(crate) use args::GenArgs;
@@ -119,7 +119,7 @@ impl StreamsGeneration {
 }
 
 fn read_replay(typed: &GenArgs, path: &Path) -> Result<Replay, Failure> {
-    let bytes = fs::read(path).map_err(|error| bad_file(path, error))?;
+    let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
     let capture = Capture::parse(&bytes).map_err(|unfit| bad_file(path, unfit))?;
     // Without --rate and --multiplier, replay at the timing of the capture.
     let multiplier = typed.multiplier.or(if typed.rate.is_some() { None } else { Some(1.0) });

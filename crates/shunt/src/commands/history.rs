@@ -26,7 +26,7 @@ use view::Shown;
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
     /// Only this time until now, such as 2h; at most a day.
-    #[arg(long = "for", value_name = "TIME", default_value = "1d", value_parser = range)]
+    #[arg(long = "for", visible_alias = "time", value_name = "TIME", default_value = "1d", value_parser = range)]
     during: Duration,
     /// Only what happened, not the traffic.
     #[arg(long)]

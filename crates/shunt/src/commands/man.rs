@@ -5,10 +5,10 @@ mod daemon;
 
 use crate::{
     command::{self, Context},
+    failure::{bad_file, unwritable},
     output::Show,
     render::{Answer, Format, json},
 };
-use anyhow::Context as _;
 use clap::{Args, Command};
 use clap_mangen::{
     Man,
@@ -38,7 +38,11 @@ impl command::Command for ManArgs {
     }
 
     async fn run(plan: PathBuf, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
-        write_all(super::definition(), &plan).with_context(|| plan.display().to_string())?;
+        if !plan.is_dir() {
+            let way_out = format!("there is no such directory: make it with `mkdir -p {}`", plan.display());
+            return Err(bad_file(&plan, way_out).into());
+        }
+        write_all(super::definition(), &plan).map_err(|error| unwritable(&plan, &error))?;
         show(&Written(plan))
     }
 }

@@ -7,7 +7,7 @@ pub(crate) mod view;
 use crate::{
     command::{Command, Context},
     commands::measure::measure_and_show,
-    failure::{bad_config, bad_file, usage},
+    failure::{bad_config, bad_file, unreadable, usage},
     output::{Bar, Show},
 };
 use clap::{Args, Subcommand};
@@ -161,7 +161,7 @@ pub(super) fn read(name: &str) -> Result<Case, Failure> {
         std::io::ErrorKind::NotFound => bad_config(format!(
             "`{name}` is neither a file nor a case of the library; `shunt model cases` lists the library"
         )),
-        _ => bad_file(&path, error),
+        _ => unreadable(&path, &error),
     })?;
     let is_text = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     if !text.lines().any(is_text) {
@@ -347,7 +347,7 @@ impl ModelPlan {
 
 impl FitArgs {
     fn resolve(&self) -> Result<ModelPlan, Failure> {
-        let text = fs::read_to_string(&self.results).map_err(|error| bad_file(&self.results, error))?;
+        let text = fs::read_to_string(&self.results).map_err(|error| unreadable(&self.results, &error))?;
         let observed = observed::read(&text).map_err(|why| bad_file(&self.results, why))?;
         let observations = &observed.observations;
         let has_load = observations.iter().any(|one| one.quantity == shunt_model::Quantity::Cpu);

@@ -5,7 +5,7 @@ pub(crate) mod view;
 use crate::{
     client::{candidates, control::Client},
     command::{Command, Context},
-    failure::{bad_file, usage},
+    failure::{bad_file, unreadable, usage},
     output::Show,
     render::Counted,
 };
@@ -160,7 +160,7 @@ async fn queues(client: &Client, ports: &[String]) -> anyhow::Result<Vec<QosStat
 }
 
 fn read_table(file: &Path) -> Result<QosTable, Failure> {
-    let text = fs::read_to_string(file).map_err(|error| bad_file(file, error))?;
+    let text = fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
     let table = Config::parse(&text).map_err(|why| bad_file(file, why))?.qos;
     if table.is_empty() {
         return Err(bad_file(file, "it has no table such as [qos.wan0]"));

@@ -4,7 +4,7 @@ mod view;
 
 use super::{
     arguments::{duration_or_seconds, port_name, time_within},
-    hosts::names_of_this_machine,
+    hosts::KnownHosts,
     measure::measure_and_show,
     off::{turn_off, turn_on},
 };
@@ -48,7 +48,7 @@ const HOSTS_NAMED: usize = 10;
 #[derive(Debug, Args)]
 pub(crate) struct QualityArgs {
     /// How long to observe, 1s to 1d.
-    #[arg(long = "for", value_name = "TIME", default_value = "30s",
+    #[arg(long = "for", visible_alias = "time", value_name = "TIME", default_value = "30s",
         value_parser = time_within(duration_or_seconds, SHORTEST, LONGEST))]
     time: Duration,
     /// Only the traffic of this host, by name or address. The time inside the router is that of all packets.
@@ -78,13 +78,13 @@ impl Command for QualityArgs {
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<Self> {
-        if let Some(host) = &self.host {
-            known_host(host, &names_of_this_machine())?;
-        }
         Ok(self)
     }
 
     async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        if let Some(host) = &plan.host {
+            known_host(host, &KnownHosts::read(&context.client).await.names())?;
+        }
         if !geteuid().is_root() {
             let why = "shunt quality needs root: it loads programs into the kernel";
             return Err(Failure::new(FailureCode::NotRoot, why).into());
@@ -115,7 +115,7 @@ impl QualityArgs {
         let before = status()?;
         let observed = quality::observe(request, stop, || write_stderr(STARTED)).map_err(failure)?;
         let unseen = unseen(&before.ports, &status()?.ports);
-        let names = names_of_this_machine();
+        let names = runtime.block_on(KnownHosts::read(&Client::new(instance))).names();
         let report_of = |wanted: Option<&str>| {
             observed.report(
                 Some(unseen),

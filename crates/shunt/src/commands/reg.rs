@@ -11,7 +11,7 @@ pub(crate) mod view;
 use super::arguments::duration_or_seconds;
 use crate::{
     command::{Command, Context},
-    failure::{bad_file, bad_json, usage},
+    failure::{bad_json, unreadable, unwritable, usage},
     output::Show,
     signals::Signals,
 };
@@ -294,7 +294,7 @@ impl RegPlan {
                     Some(path) => {
                         let count = snapshot.readings.iter().filter(|one| one.value.is_some()).count();
                         let json = serde_json::to_string_pretty(&snapshot)? + "\n";
-                        fs::write(&path, json).map_err(|error| bad_file(&path, error))?;
+                        fs::write(&path, json).map_err(|error| unwritable(&path, &error))?;
                         Registers::Saved { path, registers: count }
                     }
                 }
@@ -351,7 +351,7 @@ async fn watch(
 }
 
 fn read_snapshot(path: PathBuf) -> Result<Snapshot, shunt_api::Failure> {
-    let text = fs::read_to_string(&path).map_err(|error| bad_file(&path, error))?;
+    let text = fs::read_to_string(&path).map_err(|error| unreadable(&path, &error))?;
     serde_json::from_str(&text).map_err(|error| bad_json(&path, "a snapshot of `shunt reg`", &error))
 }
 

@@ -7,7 +7,7 @@ pub(crate) mod view;
 
 use crate::{
     command::{Command, Context},
-    failure::{bad_file, usage},
+    failure::{bad_file, unreadable, unwritable, usage},
     output::Show,
     render::{Format, Text},
 };
@@ -60,7 +60,7 @@ impl Command for ReportArgs {
         let Reporting { report, form, output } = plan;
         let Some(path) = output else { return show(&Document { report, form }) };
         let document = view::document(&report, form)?;
-        fs::write(&path, document).map_err(|error| bad_file(&path, error))?;
+        fs::write(&path, document).map_err(|error| unwritable(&path, &error))?;
         show(&Reported { path, files: report.count() })
     }
 }
@@ -130,7 +130,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
 }
 
 fn text(path: &Path) -> Result<String, Failure> {
-    fs::read_to_string(path).map_err(|error| bad_file(path, error))
+    fs::read_to_string(path).map_err(|error| unreadable(path, &error))
 }
 
 fn source(label: String, path: &Path, text: String) -> Result<ResultFile, Failure> {
@@ -139,7 +139,7 @@ fn source(label: String, path: &Path, text: String) -> Result<ResultFile, Failur
 
 /// The files of a campaign's directory that have readings, in the order of their names.
 fn steps(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let entries = fs::read_dir(directory).map_err(|error| bad_file(directory, error))?;
+    let entries = fs::read_dir(directory).map_err(|error| unreadable(directory, &error))?;
     let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     files.retain(|file| {
         let name = file.file_name().unwrap_or_default().to_string_lossy();

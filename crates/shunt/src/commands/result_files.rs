@@ -1,6 +1,6 @@
 //! Files of results that `--keep` writes, and that `shunt compare` and `shunt report` read.
 
-use crate::failure::{bad_file, unreadable_results};
+use crate::failure::{bad_file, unreadable_results, unwritable};
 use shunt_api::Failure;
 use shunt_lab::{ReadError, Results, ResultsFile};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub(crate) fn read(path: &Path) -> Result<Results, Failure> {
 pub(crate) fn open(path: PathBuf, results: Results) -> Result<ResultsFile, Failure> {
     let name = path.clone();
     ResultsFile::resume(path, results).map_err(|error| match error {
-        ReadError::File { .. } => crate::failure::bad_config(error.to_string()),
+        ReadError::File { path, source } => unwritable(&path, &source),
         other => bad_file(&name, other),
     })
 }

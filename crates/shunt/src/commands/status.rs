@@ -1,6 +1,7 @@
 //! `shunt status`: shows the state of the instance once, or again each second.
 
 pub(crate) mod costs;
+pub(crate) mod reasons;
 pub(crate) mod savings;
 pub(crate) mod screenful;
 mod verdict;

@@ -3,7 +3,8 @@
 pub(crate) mod view;
 
 use super::{
-    arguments::{SelectionArgs, duration_or_seconds},
+    arguments::duration_or_seconds,
+    connections::{NamedConnections, SelectionArgs},
     measure::measure_and_show,
     result_files,
 };
@@ -16,7 +17,7 @@ use crate::{
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use nix::unistd::geteuid;
-use shunt_api::{Failure, FailureCode};
+use shunt_api::{Failure, FailureCode, Selection};
 use shunt_inspect::trace::{self, Path, Report, Request, TraceError};
 use shunt_lab::{Conditions, Results, ResultsFile, Run};
 use std::{
@@ -42,7 +43,7 @@ pub(crate) struct TraceArgs {
     #[command(flatten)]
     selection: SelectionArgs,
     /// How long to trace.
-    #[arg(long, visible_alias = "time", value_name = "TIME", default_value = "5s", value_parser = duration_or_seconds)]
+    #[arg(long, visible_aliases = ["time", "for"], value_name = "TIME", default_value = "5s", value_parser = duration_or_seconds)]
     seconds: Duration,
     /// Trace one packet in N, chosen at random.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -63,6 +64,8 @@ pub(crate) struct TraceArgs {
 #[derive(Debug)]
 pub(crate) struct Tracing {
     request: Request,
+    /// What the request is to select.
+    which: NamedConnections,
     keep: Option<PathBuf>,
 }
 
@@ -71,14 +74,15 @@ impl Command for TraceArgs {
     const EXAMPLES: &str = "
         [shunt trace]
         shunt trace lan0 # where the packets that arrive at a port spend their time
-        shunt trace --dst 198.51.100.7 --seconds 10 # those of a connection, for ten seconds
+        shunt trace --dst 198.51.100.7 --for 10s # those of a connection, for ten seconds
     ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<Tracing> {
         Ok(Tracing::resolve(self)?)
     }
 
-    async fn run(plan: Tracing, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
+    async fn run(mut plan: Tracing, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
+        plan.request.selection = plan.which.look_up_one(&context.client).await?;
         plan.run(show).await
     }
 }
@@ -87,10 +91,11 @@ impl Tracing {
     fn resolve(typed: TraceArgs) -> Result<Self, Failure> {
         let TraceArgs { port, selection, seconds, sample, rows, bisect, keep } = typed;
         if seconds.is_zero() {
-            return Err(usage("--seconds: nothing can be traced in no time"));
+            return Err(usage("--seconds: nothing can be traced in no time; give a time such as 5s"));
         }
-        let request = Request { port, selection: selection.selection(), sample, time: seconds, rows, bisect };
-        Ok(Self { request, keep })
+        let which = selection.named()?;
+        let request = Request { port, selection: Selection::default(), sample, time: seconds, rows, bisect };
+        Ok(Self { request, which, keep })
     }
 
     async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
@@ -98,7 +103,7 @@ impl Tracing {
             let why = "shunt trace needs root: it loads programs into the kernel";
             return Err(Failure::new(FailureCode::NotRoot, why).into());
         }
-        let Self { request, keep } = self;
+        let Self { request, keep, .. } = self;
         measure_and_show(show, move |stop| {
             let conditions = Conditions::of_this_machine();
             let mut file =
@@ -152,13 +157,17 @@ mod tests {
     #[test]
     fn times_have_units_or_are_seconds_and_every_packet_can_be_traced() {
         let resolve = |words: &str| Tracing::resolve(parse_args::<TraceArgs>(words).expect("valid"));
-        let typed = resolve("r0 --seconds 2 --sample 1 -p tcp --dport 5001 --bisect").expect("valid").request;
+        let tracing = resolve("r0 --seconds 2 --sample 1 -p tcp --dport 5001 --bisect").expect("valid");
+        assert_eq!(tracing.which.words(), "--proto tcp --dport 5001");
+        let typed = tracing.request;
         assert_eq!(
             (typed.port.as_deref(), typed.time, typed.sample),
             (Some("r0"), Duration::from_secs(2), 1)
         );
-        assert_eq!((typed.selection.dport, typed.bisect), (Some(5001), true));
-        assert_eq!(resolve("--time 500ms").expect("valid").request.time, Duration::from_millis(500));
+        assert!(typed.bisect);
+        for same in ["--seconds 500ms", "--time 500ms", "--for 500ms"] {
+            assert_eq!(resolve(same).expect("valid").request.time, Duration::from_millis(500), "{same}");
+        }
         assert!(resolve("--seconds 0").is_err());
         assert!(parse_args::<TraceArgs>("--sample 0").is_err());
     }

@@ -6,7 +6,7 @@ use crate::{
     client::{candidates, control::Client},
     command::{Command, Context},
     daemon::{POLL_INTERVAL, Program, Started},
-    failure::bad_file,
+    failure::unreadable,
     output::{Show, write_stderr},
 };
 use clap::Args;
@@ -148,7 +148,7 @@ pub(super) fn daemon_args(instance: &Instance, typed: &DaemonArgs) -> Result<Vec
 
 // The daemon in the background works in `/`, so that it keeps no file system busy; a relative path would not be found.
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(path).map_err(|error| bad_file(path, error))
+    std::path::absolute(path).map_err(|error| unreadable(path, &error))
 }
 
 async fn announce_slow_start(pid: u32, log: &Path) -> Infallible {

@@ -27,7 +27,7 @@ pub(crate) struct UsageArgs {
     by: By,
     /// Until now from this time ago, such as 1h or 7d; without it, all that is kept of the size in --by, or, by host, a
     /// day.
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    #[arg(long = "for", visible_alias = "time", value_name = "TIME", value_parser = duration)]
     during: Option<Duration>,
     /// Only this host, by name, MAC or address.
     #[arg(long, value_name = "HOST")]
@@ -70,7 +70,10 @@ impl Command for UsageArgs {
         }
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
         if let Some(host) = self.host.as_deref().filter(|host| !host.chars().all(is_plain)) {
-            return Err(usage(format!("--host: `{host}` is no address, MAC or name of a host")).into());
+            return Err(usage(format!(
+                "--host: `{host}` is no address, MAC or name of a host; `shunt usage` lists the hosts"
+            ))
+            .into());
         }
         let most = Duration::from_secs(self.most_s());
         match self.during {

@@ -3,7 +3,8 @@
 mod view;
 
 use super::{
-    arguments::{ConnectionArgs, duration_or_seconds, time_within},
+    arguments::{duration_or_seconds, time_within},
+    connections::{ConnectionArgs, NamedConnections},
     measure::measure_and_show,
     off::{turn_off, turn_on},
 };
@@ -47,7 +48,7 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     connections: ConnectionArgs,
     /// How long to verify, 3s to 1h, in at least three periods of each path.
-    #[arg(long = "for", value_name = "TIME", default_value = "30s",
+    #[arg(long = "for", visible_alias = "time", value_name = "TIME", default_value = "30s",
         value_parser = time_within(duration_or_seconds, SHORTEST, LONGEST))]
     time: Duration,
     /// Follow this many connections, those with the most packets.
@@ -58,7 +59,7 @@ pub(crate) struct VerifyArgs {
 /// A resolved `shunt verify`.
 #[derive(Debug)]
 pub(crate) struct Verifying {
-    selection: Selection,
+    which: NamedConnections,
     time: Duration,
     limit: usize,
 }
@@ -68,14 +69,14 @@ impl Command for VerifyArgs {
     const EXAMPLES: &str = "
         [shunt verify]
         shunt verify # the busiest fast connections, for half a minute
-        shunt verify 192.168.1.2 --for 2m # those of a host, for longer
+        shunt verify laptop --for 2m # those of a host, by its name in `shunt usage` or an address, for longer
         shunt verify tcp --dport 443 --limit 16 # more connections at once
     ";
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<Verifying> {
-        let selection = self.connections.selection()?;
-        Ok(Verifying { selection, time: self.time, limit: self.limit as usize })
+        let which = self.connections.named()?;
+        Ok(Verifying { which, time: self.time, limit: self.limit as usize })
     }
 
     async fn run(plan: Verifying, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
@@ -83,10 +84,11 @@ impl Command for VerifyArgs {
             let why = "shunt verify needs root: it loads programs into the kernel";
             return Err(Failure::new(FailureCode::NotRoot, why).into());
         }
-        let Verifying { selection, time, limit } = plan;
+        let Verifying { which, time, limit } = plan;
+        let selections = which.look_up(&context.client).await?;
         let all: Vec<Connection> =
             context.client.get(&format!("/v1/flows?rate_over_ms={RATE_OVER_MS}")).await?;
-        let chosen = choose(all, &selection, limit);
+        let chosen = choose(all, &selections, limit);
         let rules: Vec<Selection> = chosen.connections.iter().map(only).collect();
         let request = Request { flows: flows(&chosen.connections), time, doubts: chosen.doubts };
         let instance = context.instance.clone();
@@ -105,9 +107,11 @@ struct Chosen {
     doubts: Vec<String>,
 }
 
-/// The busiest fast connections of a selection.
-fn choose(mut all: Vec<Connection>, selection: &Selection, limit: usize) -> Chosen {
-    all.retain(|one| selection.has(one.proto, &[one.orig, one.reply]));
+/// The busiest fast connections of these selections.
+fn choose(mut all: Vec<Connection>, selections: &[Selection], limit: usize) -> Chosen {
+    let is_selected =
+        |one: &Connection| selections.iter().any(|which| which.has(one.proto, &[one.orig, one.reply]));
+    all.retain(is_selected);
     let is_active = |direction: &&Direction| direction.state == FlowState::Active;
     let active = || all.iter().flat_map(|one| &one.directions).filter(is_active);
     let others = active().filter(|direction| direction.engine == Engine::External).count();

@@ -2,14 +2,17 @@
 
 pub(crate) mod view;
 
-use super::arguments::{SelectionArgs, duration, time_within};
+use super::{
+    arguments::{duration, time_within},
+    connections::ConnectionArgs,
+};
 use crate::{
     client::control::{Client, across_restarts, has_ended},
     command::{Command, Context},
     output::{Show, write_stderr},
 };
 use clap::Args;
-use shunt_api::{Failure, FailureCode, OffRule, Restart, WatchEvent};
+use shunt_api::{Failure, FailureCode, OffRule, Restart, Selection, WatchEvent};
 use std::time::Duration;
 use tokio::time::timeout;
 use view::Followed;
@@ -26,12 +29,12 @@ const LONGEST: Duration = Duration::from_secs(OffRule::LONGEST_S);
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
     #[command(flatten)]
-    selection: SelectionArgs,
+    connections: ConnectionArgs,
     /// End after this many events.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// End after this time, 1ms to 365d.
-    #[arg(long = "for", value_name = "TIME", value_parser = time_within(duration, SHORTEST, LONGEST))]
+    #[arg(long = "for", visible_alias = "time", value_name = "TIME", value_parser = time_within(duration, SHORTEST, LONGEST))]
     during: Option<Duration>,
 }
 
@@ -40,7 +43,8 @@ impl Command for WatchArgs {
     const EXAMPLES: &str = "
         [shunt watch]
         shunt watch # all events, until Ctrl-C
-        shunt watch --dst 198.51.100.7 --for 10s # those of a host, for ten seconds
+        shunt watch --host laptop # those of a host, by its name in `shunt usage` or an address
+        shunt watch --dst 198.51.100.7 --for 10s # those to an address, for ten seconds
     ";
     const USES_INSTANCE: bool = true;
 
@@ -50,9 +54,9 @@ impl Command for WatchArgs {
 
     /// Shows events until the count or the time is reached, or without an end if neither was given.
     async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
-        let Self { selection, count, during } = plan;
-        let path = format!("/v1/watch?{}", selection.selection().query());
-        let watching = watch(&context.client, &path, count.unwrap_or(u64::MAX), show);
+        let Self { connections, count, during } = plan;
+        let selections = connections.named()?.look_up(&context.client).await?;
+        let watching = watch(&context.client, &selections, count.unwrap_or(u64::MAX), show);
         match during {
             Some(during) => timeout(during, watching).await.unwrap_or(Ok(())),
             None => watching.await,
@@ -60,7 +64,10 @@ impl Command for WatchArgs {
     }
 }
 
-async fn watch(client: &Client, path: &str, count: u64, show: Show<'_>) -> anyhow::Result<()> {
+async fn watch(client: &Client, selections: &[Selection], count: u64, show: Show<'_>) -> anyhow::Result<()> {
+    // The daemon takes one selection; for the addresses of a host, the events are selected here.
+    let query = if let [one] = selections { one.query() } else { String::new() };
+    let path = &format!("/v1/watch?{query}");
     let mut events = client.lines(path).await?;
     let mut pid = progress(client).await?.pid;
     // On standard error, which has no events. From here on no event is missed.
@@ -69,8 +76,10 @@ async fn watch(client: &Client, path: &str, count: u64, show: Show<'_>) -> anyho
     while left > 0 {
         match events.next().await {
             Ok(Some::<WatchEvent>(event)) => {
-                show(&event)?;
-                left -= 1;
+                if selections.iter().any(|which| event.is_selected(which)) {
+                    show(&event)?;
+                    left -= 1;
+                }
                 continue;
             }
             Ok(None) => {}

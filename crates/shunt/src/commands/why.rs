@@ -2,10 +2,10 @@
 
 pub(crate) mod view;
 
-use super::arguments::{ConnectionArgs, NamedConnections};
+use super::connections::{ConnectionArgs, NamedConnections};
 use crate::{
     client::control::Client,
-    command::{Command, Context},
+    command::{Command, Context, instance_option},
     output::Show,
 };
 use clap::Args;
@@ -40,25 +40,54 @@ impl Command for WhyArgs {
 
     async fn run(plan: NamedConnections, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
         let client = &context.client;
-        let mut answers = Vec::new();
-        for which in plan.look_up(client).await? {
-            answers.push(client.get(&path(&which)).await?);
-        }
-        show(&joined(answers)?)
+        let Some(found) = joined(ask(&plan, client).await?) else {
+            return Err(no_connection(&plan, context).await.into());
+        };
+        show(&found)
     }
+}
+
+/// The answers about each address of the hosts.
+async fn ask(which: &NamedConnections, client: &Client) -> anyhow::Result<Vec<Explanation>> {
+    let mut answers = Vec::new();
+    for which in which.look_up(client).await? {
+        answers.push(client.get(&path(&which)).await?);
+    }
+    Ok(answers)
+}
+
+/// There is no such connection; if the words have another reading of which there is one, the failure says what to type.
+async fn no_connection(which: &NamedConnections, context: &Context) -> Failure {
+    for reading in which.other_readings() {
+        let answers = ask(&reading, &context.client).await.unwrap_or_default();
+        if joined(answers).is_some() {
+            let instance = instance_option(context.instance.as_str());
+            let meant = format!("{UNSEEN}; did you mean `shunt why{instance} {}`?", reading.words());
+            return Failure::new(FailureCode::NoConnection, meant);
+        }
+    }
+    unseen()
+}
+
+/// What is said if there is no such connection.
+const UNSEEN: &str = "no such connection: neither conntrack nor Shunt has seen it";
+
+fn unseen() -> Failure {
+    Failure::new(FailureCode::NoConnection, format!("{UNSEEN}; `shunt flows` lists those with packets now"))
 }
 
 /// The answer of the daemon, which knows at least one such connection.
 pub(super) async fn explain(selection: &Selection, client: &Client) -> anyhow::Result<Explanation> {
-    Ok(joined(vec![client.get(&path(selection)).await?])?)
+    Ok(joined(vec![client.get(&path(selection)).await?]).ok_or_else(unseen)?)
 }
 
 fn path(selection: &Selection) -> String {
     format!("/v1/why?{}", selection.query())
 }
 
-/// One answer of several, each about an address of a host: connections with packets lately first, ended ones last.
-fn joined(answers: Vec<Explanation>) -> Result<Explanation, Failure> {
+/// One answer of several, each about an address of a host: connections with packets lately first, ended ones last. None
+/// if there is no connection.
+fn joined(answers: Vec<Explanation>) -> Option<Explanation> {
     let mut all = Explanation { connections: Vec::new(), more: 0 };
     for Explanation { connections, more } in answers {
         for connection in connections {
@@ -70,14 +99,13 @@ fn joined(answers: Vec<Explanation>) -> Result<Explanation, Failure> {
         all.more += more;
     }
     if all.connections.is_empty() {
-        let why = "no such connection: neither conntrack nor Shunt has seen it";
-        return Err(Failure::new(FailureCode::NoConnection, why));
+        return None;
     }
     all.connections.sort_by_key(|connection| (has_ended(connection), is_idle(connection)));
     let shown = all.connections.len().min(SHOWN_MAX);
     all.more += (all.connections.len() - shown) as u64;
     all.connections.truncate(shown);
-    Ok(all)
+    Some(all)
 }
 
 /// Whether no direction has had a packet lately.
@@ -121,6 +149,6 @@ mod tests {
         many.extend((10..40).map(busy));
         let Explanation { connections, more } = joined(vec![answer(many, 5)]).unwrap();
         assert_eq!((connections, more), ((10..30).map(busy).collect(), 17));
-        assert_eq!(joined(vec![answer(Vec::new(), 0)]).unwrap_err().code, FailureCode::NoConnection);
+        assert_eq!(joined(vec![answer(Vec::new(), 0)]), None);
     }
 }

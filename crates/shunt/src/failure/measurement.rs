@@ -1,6 +1,6 @@
 //! Failures of measurements.
 
-use super::bad_file;
+use super::{bad_file, unreadable};
 use shunt_api::{Failure, FailureCode};
 use shunt_lab::{ReadError, load::LoadError, traffic};
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 pub(crate) fn unreadable_results(path: &Path, error: ReadError) -> Failure {
     match error {
         // The error's own text begins with the path.
-        ReadError::File { source, .. } => bad_file(path, source),
+        ReadError::File { source, .. } => unreadable(path, &source),
         other => bad_file(path, other),
     }
 }

@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hyper::body::Frame;
-use shunt_api::{ConnectionEnd, Selection, Tuple, WatchEvent};
+use shunt_api::{Selection, WatchEvent};
 use std::{
     io,
     pin::Pin,
@@ -44,7 +44,7 @@ pub(super) fn lines(
                     Err(RecvError::Closed) => return,
                 },
             };
-            let Some(line) = Some(event).filter(|event| is_selected(&selection, event)).and_then(json_line)
+            let Some(line) = Some(event).filter(|event| event.is_selected(&selection)).and_then(json_line)
             else {
                 continue;
             };
@@ -54,19 +54,6 @@ pub(super) fn lines(
         }
     });
     ([(CONTENT_TYPE, "application/x-ndjson")], Body::new(Lines(body))).into_response()
-}
-
-/// Whether an event is about a selected flow, or about no flow. A selection matches the addresses and ports of either
-/// direction, as packets come in: translated ones are not known here.
-fn is_selected(selection: &Selection, event: &WatchEvent) -> bool {
-    if let WatchEvent::End(ConnectionEnd { protocol, orig, reply, .. }) = event {
-        let proto = selection.proto.is_none_or(|proto| proto.number() == *protocol);
-        return proto && [orig, reply].iter().any(|direction| selection.has_ends(&direction.tuple));
-    }
-    event.parts().1.is_none_or(|flow| {
-        let Tuple { src, dst, sport, dport } = flow.tuple;
-        selection.has(flow.proto, &[flow.tuple, Tuple { src: dst, dst: src, sport: dport, dport: sport }])
-    })
 }
 
 fn json_line(event: WatchEvent) -> Option<Bytes> {
@@ -93,7 +80,7 @@ impl HttpBody for Lines {
 mod tests {
     use super::*;
     use axum::body::to_bytes;
-    use shunt_api::{FlowEvent, Proto};
+    use shunt_api::{FlowEvent, Proto, Tuple};
     use std::sync::Arc;
     use tokio::sync::Semaphore;
 

@@ -11,7 +11,7 @@ use nix::{
     },
     unistd::{Gid, Group, chown},
 };
-use shunt_api::{Config, Failure, FailureCode, Instance, RUNTIME_DIR_VARIABLE};
+use shunt_api::{Config, Failure, FailureCode, Instance, RUNTIME_DIR_VARIABLE, cannot_write};
 use shunt_http::Hosts;
 use std::{
     env,
@@ -274,11 +274,14 @@ fn bind_control(instance: &Instance, readers: Option<Gid>) -> Result<net::UnixLi
 }
 
 fn running_already(instance: &Instance) -> Failure {
+    let named =
+        if *instance == Instance::default() { String::new() } else { format!(" --instance {instance}") };
     Failure::new(
         FailureCode::AlreadyRunning,
         format!(
-            "instance `{instance}` is running already; stop it with `shunt down --instance {instance}`, or choose another \
-             name with --instance"
+            "instance `{instance}` is running already; `shunt reload{named}` applies its configuration file, `shunt \
+             restart{named}` starts the installed version; for other options, stop it with `shunt down{named}`, or choose \
+             another name with --instance"
         ),
     )
 }
@@ -299,7 +302,7 @@ fn socket_failure(path: &Path, error: &io::Error) -> Failure {
         ErrorKind::PermissionDenied => FailureCode::NotRoot,
         _ => FailureCode::Internal,
     };
-    Failure::new(code, format!("{}: {error}", path.display()))
+    Failure::new(code, format!("{}: {}", path.display(), cannot_write(path, error)))
 }
 
 /// Removes the socket that a killed daemon has left behind. Fails if a daemon has the socket.

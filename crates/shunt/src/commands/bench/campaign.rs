@@ -11,7 +11,7 @@ use crate::{
             view::{ReportForm, document},
         },
     },
-    failure::{bad_config, bad_file},
+    failure::{bad_config, bad_file, unreadable, unwritable},
     output::{Bar, Show, write_stderr},
     render::Answer,
     signals::Interruptible,
@@ -78,7 +78,7 @@ impl Campaign {
         let (name, text) = match &typed.file {
             Some(path) => {
                 let name = path.display().to_string();
-                let text = fs::read_to_string(path).map_err(|error| bad_file(path, error))?;
+                let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
                 (name, text)
             }
             None => (DEFAULT_NAME.to_owned(), DEFAULT.to_owned()),
@@ -316,14 +316,14 @@ fn check_directory(directory: &Path, text: &str, own: &str) -> Result<(), Failur
             "{name}: this directory has results of another campaign (sha256 {:.12}, not {own:.12}); choose another one with --output",
             sha256(&copy)
         ))),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(bad_file(directory, error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unwritable(directory, &error)),
         Err(_) => match fs::read_dir(directory).map(|mut entries| entries.next().is_none()) {
             Ok(true) => Ok(()),
             Ok(false) => Err(bad_config(format!(
                 "{name}: this directory has other files in it; choose a new or empty one with --output"
             ))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(bad_file(directory, error)),
+            Err(error) => Err(unwritable(directory, &error)),
         },
     }
 }
@@ -337,7 +337,7 @@ fn create_directory(directory: &Path, text: &str) -> Result<(), Failure> {
             let _ = fs::remove_file(&copy);
         })
     });
-    created.map_err(|error| bad_file(directory, error))
+    created.map_err(|error| unwritable(directory, &error))
 }
 
 /// Whether a file has the results of all runs of its step. Fails if the file exists but is no file of results.

@@ -13,7 +13,7 @@ use crate::{
         measure::{MeasureContext, Measurement, begin},
         report,
     },
-    failure::{bad_file, traffic_failed, usage},
+    failure::{bad_file, traffic_failed, unwritable, usage},
     render::Answer,
 };
 pub(super) use args::CardArgs;
@@ -199,7 +199,7 @@ impl Measurement for CardBench {
         }
         let results = measured.map_err(traffic_failed)?.results;
         let written = report::read(std::slice::from_ref(&keep))?;
-        fs::write(&page, shunt_report::to_html(&written)?).map_err(|error| bad_file(&page, error))?;
+        fs::write(&page, shunt_report::to_html(&written)?).map_err(|error| unwritable(&page, &error))?;
         Ok(Box::new(Card { results, rounds, files: Some((keep, page)) }))
     }
 }

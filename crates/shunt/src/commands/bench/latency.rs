@@ -67,7 +67,7 @@ pub(crate) struct LatencyArgs {
     #[command(flatten)]
     router: RouterArgs,
     /// Duration of the load, in whole seconds [default: 10s].
-    #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
+    #[arg(long, visible_alias = "for", value_name = "TIME", value_parser = whole_seconds)]
     time: Option<u32>,
     /// Idle time before the load [default: 2s].
     #[arg(long, value_name = "TIME", value_parser = duration_or_seconds)]

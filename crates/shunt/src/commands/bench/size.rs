@@ -49,7 +49,7 @@ pub(crate) struct SizeArgs {
     #[arg(long)]
     both: bool,
     /// Duration of each run [default: 2s].
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, visible_alias = "for", value_name = "TIME", value_parser = duration)]
     time: Option<Duration>,
     /// Number of runs for each size and engine; at least six are needed to tell a difference [default: 6].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

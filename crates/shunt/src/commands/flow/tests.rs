@@ -80,7 +80,7 @@ fn a_message_about_a_wrong_file_begins_with_its_path_and_line() {
     assert!(failure.message.starts_with(&start), "{failure}");
     let failure = load(Path::new("/nonexistent.toml")).unwrap_err();
     assert_eq!(failure.code, FailureCode::BadConfig);
-    assert!(failure.message.starts_with("/nonexistent.toml: No such file"), "{failure}");
+    assert!(failure.message.starts_with("/nonexistent.toml: there is no such file"), "{failure}");
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::cmp::Reverse;
 /// The conditions that a connection must meet; a condition that is absent is met by all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Filter {
-    pub(super) selection: Selection,
+    /// One of these; all connections if there is none.
+    pub(super) selections: Vec<Selection>,
     pub(super) state: Option<FlowState>,
     pub(super) engine: Option<Engine>,
     pub(super) port: Option<String>,
@@ -36,12 +37,14 @@ pub(super) enum SortKey {
 
 impl Filter {
     pub(super) fn matches(&self, connection: &Listed) -> bool {
-        let Selection { proto, .. } = self.selection;
         let flows = connection.fast().map(|fast| &fast.directions[..]).unwrap_or_default();
         let has_port =
             |port: &String| flows.iter().any(|flow| flow.in_port == *port || flow.out_port == *port);
-        proto.is_none_or(|proto| connection.proto() == Some(proto))
-            && [connection.orig(), connection.reply()].iter().any(|tuple| self.selection.has_ends(tuple))
+        let is_of = |selection: &Selection| {
+            selection.proto.is_none_or(|proto| connection.proto() == Some(proto))
+                && [connection.orig(), connection.reply()].iter().any(|tuple| selection.has_ends(tuple))
+        };
+        (self.selections.is_empty() || self.selections.iter().any(is_of))
             && self.state.is_none_or(|state| connection.has_state(state))
             && self.engine.is_none_or(|engine| connection.engine() == Some(engine))
             && self.port.as_ref().is_none_or(has_port)

@@ -23,7 +23,7 @@ fn without_a_filter_all_connections_are_shown() {
 #[test]
 fn addresses_match_either_direction_as_conntrack_prints_it() {
     let reply = tcp().reply;
-    let with = |selection| Filter { selection, ..Filter::default() };
+    let with = |selection| Filter { selections: vec![selection], ..Filter::default() };
     let to_the_nat_address = with(Selection { dst: network("203.0.113.1"), ..Selection::default() });
     assert_eq!(shown(&to_the_nat_address), [Proto::Tcp]);
     let exact = with(Selection {
@@ -34,6 +34,10 @@ fn addresses_match_either_direction_as_conntrack_prints_it() {
         proto: None,
     });
     assert_eq!(shown(&exact), [Proto::Tcp]);
+    let host = |text: &str| Selection { src: network(text), ..Selection::default() };
+    let of_both =
+        Filter { selections: vec![host("192.168.1.2"), host("2001:db8:1::2")], ..Filter::default() };
+    assert_eq!(shown(&of_both), [Proto::Tcp, Proto::Udp], "a host with two addresses");
 }
 
 #[test]
@@ -41,7 +45,7 @@ fn protocol_state_engine_and_port_match_exactly() {
     let filter = Filter::default;
     assert_eq!(
         shown(&Filter {
-            selection: Selection { proto: Some(Proto::Udp), ..Selection::default() },
+            selections: vec![Selection { proto: Some(Proto::Udp), ..Selection::default() }],
             ..filter()
         }),
         [Proto::Udp]
@@ -93,19 +97,20 @@ fn connections_with_equal_rates_are_sorted_by_address() {
 fn options_become_a_filter_and_an_order() {
     let parse = |words: &str| parse_args::<FlowsArgs>(words);
     let typed = parse("--dst 198.18.0.0/15 --dport 53 --proto udp --state stale --engine tc --port eth0");
+    let only = Selection {
+        dst: network("198.18.0.0/15"),
+        dport: Some(53),
+        proto: Some(Proto::Udp),
+        ..Selection::default()
+    };
     let filter = Filter {
-        selection: Selection {
-            dst: network("198.18.0.0/15"),
-            dport: Some(53),
-            proto: Some(Proto::Udp),
-            ..Selection::default()
-        },
+        selections: vec![only.clone()],
         state: Some(FlowState::Stale),
         engine: Some(Engine::Tc),
         port: Some("eth0".to_owned()),
     };
     let typed = typed.unwrap();
-    assert_eq!(typed.filter(), filter);
+    assert_eq!(typed.filter(vec![only]), filter);
     assert_eq!(typed.order(), Order { key: SortKey::Rate, reverse: false, limit: None });
     let typed = parse("--sort idle --reverse --limit 5 --over 2s").unwrap();
     assert_eq!(typed.order(), Order { key: SortKey::Idle, reverse: true, limit: Some(5) });
@@ -134,7 +139,11 @@ fn hosts_are_sorted_by_the_same_keys() {
 
 #[test]
 fn slow_connections_are_listed_unless_a_filter_asks_for_what_they_lack() {
-    let filter = |words: &str| parse_args::<FlowsArgs>(words).unwrap().filter();
+    let filter = |words: &str| {
+        let typed = parse_args::<FlowsArgs>(words).unwrap();
+        let which = typed.connections.named().unwrap().single(|_| Vec::new()).unwrap();
+        typed.filter(vec![which])
+    };
     let slow = Listed::Slow(slow());
     for (words, expected) in [
         ("", true),

@@ -28,7 +28,7 @@ pub(crate) struct GenArgs {
     #[arg(long, help_heading = "Traffic")]
     pub(super) rate: Option<Rate>,
     /// Duration [default: 2s; with --count or --pcap-in, until all packets are sent].
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Traffic")]
+    #[arg(long, visible_alias = "for", value_name = "TIME", value_parser = duration, help_heading = "Traffic")]
     time: Option<Duration>,
     /// Number of packets in each direction.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Traffic")]

@@ -3,7 +3,7 @@
 use super::streams;
 use crate::{
     commands::arguments::duration,
-    failure::{bad_file, cut_short, traffic_failed, usage},
+    failure::{cut_short, traffic_failed, unreadable, usage},
     output::Show,
     render::{Answer, Format, json_line},
     signals::Interruptible,
@@ -129,7 +129,7 @@ fn lines(path: &Path) -> Result<Receiver<io::Result<String>>, Failure> {
     let reader: Box<dyn BufRead + Send> = if path == Path::new(STDIN) {
         Box::new(BufReader::new(io::stdin()))
     } else {
-        Box::new(BufReader::new(File::open(path).map_err(|error| bad_file(path, error))?))
+        Box::new(BufReader::new(File::open(path).map_err(|error| unreadable(path, &error))?))
     };
     let (lines, received) = sync_channel(1);
     thread::spawn(move || reader.lines().try_for_each(|line| lines.send(line)));

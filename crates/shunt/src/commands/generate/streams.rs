@@ -8,7 +8,7 @@ use crate::{
         arguments::duration,
         option_keys::{OptionKeys, WrongKey},
     },
-    failure::{bad_config, bad_file},
+    failure::{bad_config, bad_file, unreadable},
 };
 use clap::{CommandFactory, Parser};
 use serde::Deserialize;
@@ -87,7 +87,7 @@ struct File {
 
 /// Reads a file of streams.
 pub(super) fn read(path: &Path, defaults: StreamDefaults) -> Result<Vec<StreamSpec>, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| bad_file(path, error))?;
+    let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
     let file: File = read_document(&text).map_err(|why| bad_file(path, why))?;
     if file.stream.is_empty() {
         return Err(bad_file(path, "no stream; add one as [[stream]] with `name = \"one\"`"));

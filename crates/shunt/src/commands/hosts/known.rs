@@ -3,7 +3,8 @@
 use super::names_of_this_machine;
 use crate::client::control::Client;
 use shunt_api::{HostNames, HostUsage, Usage, UsageQuery};
-use std::{collections::BTreeSet, net::IpAddr};
+use shunt_wire::Mac;
+use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr};
 
 /// The longest time for which the daemon keeps what hosts used.
 const KEPT_S: u64 = 31 * 86_400;
@@ -23,8 +24,13 @@ impl KnownHosts {
         Self { names: names_of_this_machine(), counted: usage.hosts }
     }
 
-    /// The addresses of the host with this name, sorted. Capitals do not matter.
+    /// The addresses of the host with this name or MAC, sorted. Capitals do not matter.
     pub(in crate::commands) fn addresses(&self, name: &str) -> Vec<IpAddr> {
+        if let Ok(mac) = name.parse::<Mac>() {
+            let hosts = self.counted.iter().filter(|host| host.mac == Some(mac));
+            let name = hosts.max_by_key(|host| host.seen);
+            return name.map_or_else(Vec::new, |host| self.addresses_of(host));
+        }
         let has_name = |named: &str| named.eq_ignore_ascii_case(name);
         let hosts = self.counted.iter().filter(|host| host.name.as_deref().is_some_and(has_name));
         // An address that another host has got since then is not this host's.
@@ -32,6 +38,27 @@ impl KnownHosts {
         let counted = hosts.flat_map(|host| host.addresses.iter().copied()).filter(is_still);
         let addresses: BTreeSet<IpAddr> = self.names.addresses(name).into_iter().chain(counted).collect();
         addresses.into_iter().collect()
+    }
+
+    /// The addresses of a host, by its name if it has one.
+    fn addresses_of(&self, host: &HostUsage) -> Vec<IpAddr> {
+        match &host.name {
+            Some(name) => self.addresses(name),
+            None => host.addresses.iter().copied().collect::<BTreeSet<IpAddr>>().into_iter().collect(),
+        }
+    }
+
+    /// The names of this machine, and those of addresses that were counted for a host with a name: the IPv6 addresses
+    /// of a host that has a lease for IPv4 only.
+    pub(in crate::commands) fn names(&self) -> HostNames {
+        let mut names = self.names.clone();
+        let mut counted: Vec<&HostUsage> = self.counted.iter().collect();
+        counted.sort_by_key(|host| Reverse(host.seen));
+        for host in counted {
+            let Some(name) = &host.name else { continue };
+            host.addresses.iter().for_each(|address| names.add_name(*address, name));
+        }
+        names
     }
 
     /// The name of the host with this address, and its other addresses. A host without a name has none here.
@@ -47,9 +74,9 @@ impl KnownHosts {
     #[cfg(test)]
     pub(in crate::commands) fn sample() -> Self {
         let addresses = |list: &[&str]| list.iter().map(|text| text.parse().unwrap()).collect();
-        let host = |name: &str, list: &[&str]| HostUsage {
+        let host = |name: &str, mac: Option<&str>, list: &[&str]| HostUsage {
             name: Some(name.to_owned()),
-            mac: None,
+            mac: mac.map(|mac| mac.parse().unwrap()),
             addresses: addresses(list),
             seen: 1,
             count: shunt_api::UsageCount::default(),
@@ -57,8 +84,10 @@ impl KnownHosts {
         };
         let hosts = "192.168.1.3 tv\n192.168.1.4 laptop\n192.168.1.5 printer\n";
         let read = |path: &str| if path == "/etc/hosts" { hosts } else { "" }.to_owned();
-        let counted =
-            vec![host("tv", &["fd00:1::3", "192.168.1.3", "192.168.1.4"]), host("laptop", &["192.168.1.4"])];
+        let counted = vec![
+            host("tv", Some("02:00:00:00:00:03"), &["fd00:1::3", "192.168.1.3", "192.168.1.4"]),
+            host("laptop", None, &["192.168.1.4"]),
+        ];
         Self { names: HostNames::read(read), counted }
     }
 }
@@ -74,6 +103,13 @@ mod tests {
             |name: &str| -> Vec<String> { known.addresses(name).iter().map(ToString::to_string).collect() };
         assert_eq!(addresses("TV"), ["192.168.1.3", "fd00:1::3"], "192.168.1.4 is the laptop's now");
         assert_eq!(addresses("printer"), ["192.168.1.5"]);
+        assert_eq!(addresses("02:00:00:00:00:03"), ["192.168.1.3", "fd00:1::3"]);
+        assert!(addresses("02:00:00:00:00:04").is_empty());
+        let named = |address: &str| known.names().name(address.parse().unwrap()).map(str::to_owned);
+        assert_eq!(
+            ["fd00:1::3", "192.168.1.4", "198.51.100.1"].map(named),
+            [Some("tv".to_owned()), Some("laptop".to_owned()), None]
+        );
         assert!(addresses("nosuch").is_empty());
         let host_of = |address: &str| {
             let (name, others) = known.host_of(address.parse().unwrap())?;

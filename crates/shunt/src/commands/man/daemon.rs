@@ -35,6 +35,11 @@ pub(super) fn page() -> io::Result<String> {
     let variables = [
         ("SHUNT_RUNTIME_DIR", "The directory of sockets and logs, instead of /run/shunt."),
         (
+            "SHUNT_STATE_DIR",
+            "The directory of what instances keep across restarts, instead of /var/lib/shunt; if it is not set, \
+             SHUNT_RUNTIME_DIR holds that, too.",
+        ),
+        (
             "NOTIFY_SOCKET, WATCHDOG_USEC",
             "Set by systemd. The daemon reports by sd_notify(3) when it is ready, that it is alive, and when it stops.",
         ),

@@ -1,6 +1,6 @@
 //! Options that all commands of `shunt reg` share: definitions, and the source of values.
 
-use crate::failure::{bad_config, bad_file, usage};
+use crate::failure::{bad_config, bad_file, unreadable, usage};
 use clap::Args;
 use clap_complete::{CompletionCandidate, engine::ArgValueCandidates};
 use shunt_api::{Failure, FailureCode};
@@ -51,7 +51,7 @@ impl TargetArgs {
         let tree = DeviceTree::of_this_machine();
         let mut definitions = Definitions::default();
         for path in &self.defs {
-            let bytes = fs::read(path).map_err(|error| bad_file(path, error))?;
+            let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
             let text = String::from_utf8(bytes).map_err(|error| {
                 let line = error.as_bytes()[..error.utf8_error().valid_up_to()]
                     .iter()

@@ -1,6 +1,10 @@
 //! The text of `shunt status`, and of `shunt up`.
 
-use super::{costs, savings, verdict};
+use super::{
+    costs,
+    reasons::{engine_rows, reason_lines},
+    savings, verdict,
+};
 use crate::{
     command::instance_option,
     commands::{off::view::describe as off_rules, reload::view::lines as config_lines},
@@ -102,27 +106,6 @@ fn link(up: bool) -> String {
 fn ports(status: &Status) -> String {
     let ports = status.ports.iter();
     engine_rows(ports.map(|port| (port.name.as_str(), port.engine, port.engine_reason.as_str())))
-}
-
-/// A line for each engine and reason of these ports, with the names of the ports before it.
-pub(crate) fn engine_rows<'p>(ports: impl Iterator<Item = (&'p str, Engine, &'p str)>) -> String {
-    let by_reason = by_text(ports.map(|(name, engine, reason)| (name, (engine, reason))));
-    let row = |((engine, reason), names): ((Engine, &str), Vec<&str>)| {
-        vec![names.join(", "), engine.to_string(), reason.to_owned()]
-    };
-    align("<", &by_reason.into_iter().map(row).collect::<Vec<_>>())
-}
-
-/// The names that have the same text, in the order of the first ones.
-pub(crate) fn by_text<'p, T: PartialEq>(named: impl Iterator<Item = (&'p str, T)>) -> Vec<(T, Vec<&'p str>)> {
-    let mut by_text: Vec<(T, Vec<&str>)> = Vec::new();
-    for (name, text) in named {
-        match by_text.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, names)) => names.push(name),
-            None => by_text.push((text, vec![name])),
-        }
-    }
-    by_text
 }
 
 pub(crate) fn describe(status: &Status, verbose: bool) -> String {
@@ -271,8 +254,7 @@ fn engines(ports: &[PortStatus]) -> String {
         let mode = port.af_xdp_mode.map_or_else(String::new, |mode| format!(" (AF_XDP mode: {mode})"));
         format!("{}{mode}, {}", port.engine, port.engine_reason)
     };
-    let by_reason = by_text(ports.iter().map(|port| (port.name.as_str(), why(port))));
-    by_reason.iter().map(|(why, names)| format!("{}: {why}\n", names.join(", "))).collect()
+    reason_lines(ports.iter().map(|port| (port.name.as_str(), why(port))))
 }
 
 fn port_table(ports: &[PortStatus]) -> String {

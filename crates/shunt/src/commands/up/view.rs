@@ -1,8 +1,9 @@
 //! The texts of `shunt up`, also with --dry-run, and of `shunt probe`.
 
 use crate::{
-    commands::status::view::{
-        brief, by_text, engine_rows, probe_table, ruleset, slow_causes, started, unused_keys, unused_queues,
+    commands::status::{
+        reasons::{engine_rows, reason_lines},
+        view::{brief, probe_table, ruleset, slow_causes, started, unused_keys, unused_queues},
     },
     render::{Answer, Format, Text, columns::align, json},
 };
@@ -86,9 +87,7 @@ pub(crate) fn probed(report: &ProbeReport, verbose: bool) -> String {
         (None, None) => None,
     };
     let reasons = report.devices.iter().filter_map(|device| Some((device.name.as_str(), why(device)?)));
-    for (why, names) in by_text(reasons) {
-        text += &format!("{}: {why}\n", names.join(", "));
-    }
+    text += &reason_lines(reasons);
     text += &section(
         "what would stay slow",
         &(slow_causes(&report.slow_causes) + &ruleset(&report.ruleset, verbose)),

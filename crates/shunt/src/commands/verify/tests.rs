@@ -65,12 +65,14 @@ fn only_active_connections_of_the_engines_tc_and_xdp_are_followed() {
         connection(Engine::Xdp, FlowState::Active, 500),
         connection(Engine::Tc, FlowState::Stale, 5000),
     ];
-    let chosen = choose(all.clone(), &Selection::default(), 8);
+    let chosen = choose(all.clone(), &[Selection::default()], 8);
     assert_eq!(chosen.connections.iter().map(|one| one.rate_pps).collect::<Vec<_>>(), [500, 50, 5]);
     assert!(chosen.doubts[0].starts_with("2 flows forwarded by the engine external"));
-    assert_eq!(choose(all.clone(), &Selection::default(), 1).connections.len(), 1);
+    assert_eq!(choose(all.clone(), &[Selection::default()], 1).connections.len(), 1);
     let other = Selection { dport: Some(9), ..Selection::default() };
-    assert_eq!(choose(all, &other, 8).connections.len(), 0);
+    assert_eq!(choose(all.clone(), std::slice::from_ref(&other), 8).connections.len(), 0);
+    let tcp = Selection { src: Some(all[0].orig.src.into()), ..Selection::default() };
+    assert_eq!(choose(all, &[other, tcp], 8).connections.len(), 3, "any address of a host");
 
     let flows = flows(&chosen.connections);
     assert_eq!(flows.len(), 6);

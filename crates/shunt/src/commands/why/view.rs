@@ -91,7 +91,8 @@ fn describe_direction(why: &Why) -> String {
     }
     if let Some(Because { reason, meaning, detail, remedy }) = because {
         let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
-        text += &format!(": {reason}\n         {meaning}{detail}\n         {remedy}");
+        let now = if idle.is_some_and(|idle| idle.was_fast) { ", now" } else { ":" };
+        text += &format!("{now} {reason}\n         {meaning}{detail}\n         {remedy}");
     }
     text + "\n"
 }

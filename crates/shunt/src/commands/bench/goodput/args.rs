@@ -115,7 +115,7 @@ pub(super) struct IperfArgs {
     #[arg(help_heading = ROUTER, long, value_name = "FILE", requires = "dut_agent")]
     pub(super) dut_token_file: Option<PathBuf>,
     /// Duration of each run, in whole seconds [default: 2s].
-    #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
+    #[arg(long, visible_alias = "for", value_name = "TIME", value_parser = whole_seconds)]
     pub(super) time: Option<u32>,
     /// The speed of the line, such as 1G: offer no more than it carries, and report shares of it [default: the speed of
     /// the slower of --tx and --rx].
