@@ -83,12 +83,14 @@ impl Recorder {
 
     /// What Shunt itself costs.
     pub(super) fn costs(&self) -> OwnCosts {
-        self.costs.view()
+        let week = Some(self.savings.week_costs(Clock::read().now()));
+        OwnCosts { week, ..self.costs.view() }
     }
 
     /// What the fast path saves.
     pub(super) fn savings(&self) -> Savings {
-        self.savings.view(Clock::read().now())
+        let clock = Clock::read();
+        self.savings.view(clock.now(), clock.since_boot())
     }
 
     /// Lets the programs be measured for a few seconds.
@@ -121,6 +123,7 @@ impl Daemon {
         };
         self.recorder.interval = (now, counters);
         self.recorder.minute = (now, counters);
+        self.recorder.costs.record_daemon();
         self.see_first();
         self.measure(false);
     }
@@ -142,7 +145,6 @@ impl Daemon {
     fn record_interval(&mut self) {
         self.record_faults();
         self.count_interval();
-        self.recorder.costs.record_daemon();
         self.recorder.intervals += 1;
         let minute_is_over = self.recorder.intervals.is_multiple_of(MINUTE_INTERVALS);
         if minute_is_over {
@@ -161,6 +163,8 @@ impl Daemon {
         let recorder = &mut self.recorder;
         recorder.costs.record_packets(packets_since(&counters, packets(&earlier)), seconds);
         let saved = recorder.savings.add_interval(Clock::read().now(), &since(&counters, &earlier), seconds);
+        let own = recorder.costs.record_daemon();
+        recorder.savings.add_own(&own);
         recorder.minute_saved = recorder.minute_saved.zip(saved).map(|(sum, saved)| sum + saved);
     }
 
