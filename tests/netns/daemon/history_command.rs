@@ -59,9 +59,8 @@ fn traffic_and_events_are_kept_across_a_restart() {
     for expected in [
         Happening::OffAdded { which: which.clone(), by: OffBy::Owner },
         Happening::OffRemoved { which, by: OffBy::Owner },
-        Happening::Invalidated { cause: "off".to_owned(), device: None },
-        Happening::Invalidated { cause: "link".to_owned(), device: Some("r0".to_owned()) },
-        Happening::Stopped { by: "`shunt down`".to_owned() },
+        Happening::Invalidated { cause: "off".to_owned(), device: None, object: None },
+        Happening::Invalidated { cause: "link".to_owned(), device: Some("r0".to_owned()), object: None },
     ] {
         assert!(events.contains(&&expected), "{expected:?} is not in {events:#?}");
     }

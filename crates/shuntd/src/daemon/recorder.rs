@@ -35,6 +35,8 @@ pub(crate) struct Recorder {
     savings: SavingsBook,
     meter: Meter,
     seen: Seen,
+    /// What has changed in the ruleset until the epoch moves for it.
+    changed_rules: Option<String>,
     ticks: u32,
     intervals: u32,
     /// What was counted, and when, at the last reading.
@@ -65,6 +67,7 @@ impl Recorder {
             savings,
             meter: Meter::default(),
             seen: Seen::default(),
+            changed_rules: None,
             ticks: 0,
             intervals: 0,
             interval: (now, Counters::default()),
@@ -91,6 +94,11 @@ impl Recorder {
     pub(super) fn savings(&self) -> Savings {
         let clock = Clock::read();
         self.savings.view(clock.now(), clock.since_boot())
+    }
+
+    /// Takes the words for a change of the ruleset, which is about to move the epoch.
+    pub(super) fn set_changed_rules(&mut self, changed: Option<String>) {
+        self.changed_rules = changed;
     }
 
     /// Lets the programs be measured for a few seconds.
@@ -124,6 +132,7 @@ impl Daemon {
         self.recorder.interval = (now, counters);
         self.recorder.minute = (now, counters);
         self.recorder.costs.record_daemon();
+        self.note_restart();
         self.see_first();
         self.measure(false);
     }
@@ -241,7 +250,8 @@ impl Daemon {
         if let Some(last) = self.recorder.waiting.take() {
             self.recorder.end_minute(last, devices);
         }
-        self.recorder.history.note(Happening::Stopped { by: by.to_owned() });
+        let flows = Some(u64::from(self.sweeper.totals().active));
+        self.recorder.history.note(Happening::Stopped { by: by.to_owned(), flows });
         let file = self.recorder.history.replacement(false);
         self.keep("write-history", file, LOSS);
         self.write_savings();
