@@ -376,7 +376,9 @@ impl Event {
             _ => return None,
         };
         match scope {
-            Scope::Prefix { len: 0, addr } if addr.is_ipv4() => Some(format!("default route of IPv4 {change}")),
+            Scope::Prefix { len: 0, addr } if addr.is_ipv4() => {
+                Some(format!("default route of IPv4 {change}"))
+            }
             Scope::Prefix { len: 0, .. } => Some(format!("default route of IPv6 {change}")),
             Scope::Prefix { addr, len } => Some(format!("route {addr}/{len} {change}")),
             Scope::Everything | Scope::Station(_) => None,

@@ -58,7 +58,8 @@ impl Command for HistoryArgs {
     async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
         let lines = Screen::of_stdout().map(|screen| screen.rows.saturating_sub(OTHER_LINES).max(ROWS_MIN));
         let rows = (!context.json).then(|| u64::from(lines.unwrap_or(ROWS)));
-        let range = Range { for_s: plan.during.map_or(HistoryTable::KEPT_S, |during| during.as_secs()), rows };
+        let range =
+            Range { for_s: plan.during.map_or(HistoryTable::KEPT_S, |during| during.as_secs()), rows };
         let Answered { answer: mut table, is_kept } =
             get_or_kept::<HistoryTable>(&context.client, &range.path(), ("--kept-history", &range)).await?;
         if plan.events {
@@ -106,7 +107,9 @@ pub(crate) mod tests {
 
     #[test]
     fn the_time_is_at_most_a_day() {
-        let during = |words: &str| parse_args::<HistoryArgs>(words).map(|args| args.during.map(|during| during.as_secs()));
+        let during = |words: &str| {
+            parse_args::<HistoryArgs>(words).map(|args| args.during.map(|during| during.as_secs()))
+        };
         assert_eq!((during("").unwrap(), during("--for 2h").unwrap()), (None, Some(7200)));
         for wrong in ["--for 2days", "--for 1s", "--for x"] {
             assert!(during(wrong).is_err(), "{wrong}");

@@ -145,7 +145,7 @@ async fn show_plan(
         return show(&plan);
     }
     let request = ReloadRequest { dry_run: true, partial: false, file };
-    let tried = client.send::<_, Reload>(Method::POST, "/v1/reload", &request).await;
+    let tried = client.send::<Reload>(Method::POST, "/v1/reload", &request).await;
     let failure = tried.map(|reload| plan.reload = Some(reload)).err();
     show(&plan)?;
     failure.map_or(Ok(()), Err)

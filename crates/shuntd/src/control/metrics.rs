@@ -210,8 +210,7 @@ impl Page {
             self.gauge("shunt_daemon_cores", help, costs.daemon_cores)?;
             if let Some(week) = &costs.week {
                 let row = |part: &str, hours: f64| ([part.to_owned()], hours * 3600.0);
-                let rows =
-                    [row("daemon", week.daemon_core_hours), row("programs", week.programs_core_hours)];
+                let rows = [row("daemon", week.daemon_core_hours), row("programs", week.programs_core_hours)];
                 let help = "Core seconds that Shunt itself has used within the last seven days.";
                 self.gauges(("shunt_cost_week_core_seconds", help), ["part"], rows)?;
             }

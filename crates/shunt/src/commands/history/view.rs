@@ -108,7 +108,9 @@ fn events(table: &HistoryTable, shown: usize) -> String {
     if *left_out > 0 {
         let most = HistoryTable::OF_A_KIND_MAX;
         let events = units::count(*left_out, "event");
-        text += &format!("{events} more in this time, no longer known: only the last {most} of a kind are kept\n");
+        text += &format!(
+            "{events} more in this time, no longer known: only the last {most} of a kind are kept\n"
+        );
     }
     text
 }
@@ -159,7 +161,12 @@ mod tests {
         assert!(!text.contains("before; see") && text.contains("lan0: up"), "{text}");
         few.table.left_out = 12;
         let text = show(&few, TEXT);
-        assert!(text.ends_with("12 events more in this time, no longer known: only the last 64 of a kind are kept\n"), "{text}");
+        assert!(
+            text.ends_with(
+                "12 events more in this time, no longer known: only the last 64 of a kind are kept\n"
+            ),
+            "{text}"
+        );
     }
 
     #[test]

@@ -123,15 +123,15 @@ mod tests {
         let said =
             |unmeasured_since| lines(Some(&OwnCosts { unmeasured_since, ..OwnCosts::default() }), false);
         let since = said(Some(change));
-        let wanted = "programs not measured yet since wan0 went from xdp to tc at 2026-11-29 16:05:12 UTC (over 10s);";
+        let wanted =
+            "programs not measured yet since wan0 went from xdp to tc at 2026-11-29 16:05:12 UTC (over 10s);";
         assert!(since.contains(wanted), "{since}");
         assert!(said(None).contains("programs not measured yet (over 10s); memory"), "{}", said(None));
     }
 
     #[test]
     fn a_program_costs_what_its_runs_take_and_small_costs_keep_their_digits() {
-        let programs =
-            vec![ProgramCost { name: "shunt_in".to_owned(), run_ns: 138.0, runs_per_s: 4586.0 }];
+        let programs = vec![ProgramCost { name: "shunt_in".to_owned(), run_ns: 138.0, runs_per_s: 4586.0 }];
         let costs = OwnCosts {
             programs_cores: Some(0.000_632_868),
             programs,
@@ -141,7 +141,9 @@ mod tests {
         let text = lines(Some(&costs), true);
         assert!(text.contains("programs 0.00063 of a core (over 10s)"), "{text}");
         assert!(
-            text.contains("program shunt_in: 0.00063 of a core over 250 ms: 138 ns a run, 4586 runs/s, measured 31s ago"),
+            text.contains(
+                "program shunt_in: 0.00063 of a core over 250 ms: 138 ns a run, 4586 runs/s, measured 31s ago"
+            ),
             "{text}"
         );
         let digits = [12.4, 1.24, 0.41, 0.1, 0.0, 0.000_21, 7.0].map(two_digits);

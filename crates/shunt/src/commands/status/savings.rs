@@ -115,7 +115,12 @@ mod tests {
         assert!(text.ends_with("(± 20 %, counted for 4d 4h, for 80.0 % of the fast packets)\n"), "{text}");
         savings.week_core_hours = None;
         let text = lines(Some(&savings), false);
-        assert!(text.ends_with("; this week: cannot tell yet: the costs of 80.0 % of the fast packets are known\n"), "{text}");
+        assert!(
+            text.ends_with(
+                "; this week: cannot tell yet: the costs of 80.0 % of the fast packets are known\n"
+            ),
+            "{text}"
+        );
         savings.week_known_share = 0.0;
         assert!(!lines(Some(&savings), false).contains("this week"));
     }
@@ -146,12 +151,16 @@ mod tests {
             "saves    now: cannot tell: fewer than 500 packets/s on the fast path; more traffic would tell\n"
         );
         let few = said(CannotTell::FewRounds { have: 2, need: 6, wait_s: 40 });
-        assert!(few.contains("measured 2 times of 6") && few.contains("about 40 s of it would tell"), "{few}");
+        assert!(
+            few.contains("measured 2 times of 6") && few.contains("about 40 s of it would tell"),
+            "{few}"
+        );
         let uncertain = |wait_s| said(CannotTell::Uncertain { low: -0.001, high: 0.012, wait_s });
         assert!(uncertain(Some(100)).contains("about 2 min more of such traffic would tell"));
         assert!(uncertain(None).contains("more packets/s would tell"));
         assert!(
-            said(CannotTell::Merging { high: 0.31 }).contains("now: cannot tell: at most 0.310 cores: without XDP")
+            said(CannotTell::Merging { high: 0.31 })
+                .contains("now: cannot tell: at most 0.310 cores: without XDP")
         );
         assert!(said(CannotTell::Loaded { busy: 0.31 }).contains("packets take 31 % of a core"));
         assert_eq!(lines(None, true), "");

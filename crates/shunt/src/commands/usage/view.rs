@@ -117,7 +117,11 @@ impl UsageTable {
             let counted = units::time(step.counted_s);
             let counted = if is_part { format!("{counted} counted") } else { String::new() };
             let incomplete = if step.incomplete { "incomplete" } else { "" };
-            [counted.as_str(), incomplete].into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join(", ")
+            [counted.as_str(), incomplete]
+                .into_iter()
+                .filter(|note| !note.is_empty())
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         rows.extend(self.usage.steps.iter().map(|step| match step.count() {
             Some(count) => {
@@ -201,7 +205,8 @@ impl UsageTable {
             let mac = host.mac.map(|mac| mac.to_string()).unwrap_or_default();
             let address = host.addresses.first().map(ToString::to_string).unwrap_or_default();
             let values = values(Some(&host.count));
-            let _ = writeln!(text, "{period},{},{mac},{address},{values},{counted_s},{incomplete}", name(host));
+            let _ =
+                writeln!(text, "{period},{},{mac},{address},{values},{counted_s},{incomplete}", name(host));
         }
         let rest = [("others", &self.usage.others), ("router", &self.usage.router)];
         for (name, count) in rest.into_iter().filter(|_| !self.one_host) {
@@ -281,8 +286,7 @@ mod tests {
         let mut usage = Usage { incomplete: true, ..sample() };
         let last = usage.steps.len() - 1;
         usage.steps[last].incomplete = true;
-        let table =
-            |by, csv| UsageTable { usage: usage.clone(), by, one_host: false, csv, is_kept: false };
+        let table = |by, csv| UsageTable { usage: usage.clone(), by, one_host: false, csv, is_kept: false };
         let text = show(&table(By::Hour, false), TEXT);
         assert_eq!(text.lines().filter(|line| line.ends_with("incomplete")).count(), 1, "{text}");
         let steps = show(&table(By::Hour, true), TEXT);

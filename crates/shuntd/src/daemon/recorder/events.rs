@@ -3,7 +3,8 @@
 use super::super::Daemon;
 use crate::history::Clock;
 use shunt_api::{
-    BitRate, Engine, EngineChange, Happening, LongestStep, OffBy, PortQos, QosTable, RestartKind, RulesetStatus,
+    BitRate, Engine, EngineChange, Happening, LongestStep, OffBy, PortQos, QosTable, RestartKind,
+    RulesetStatus,
 };
 use shunt_core::{Cause, ChangeDetails};
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,8 +183,9 @@ fn queue_changes(before: Option<&PortQos>, now: &PortQos) -> String {
         .into_iter()
         .flatten()
         .collect();
-    if PortQos { rate: now.rate, police: now.police, ..was.clone() } != *now {
-        let classes: Vec<&str> = now.classes.iter().map(|class| class.name.as_str()).collect();
+    let same_rates = PortQos { rate: now.rate, police: now.police, ..was.clone() };
+    if same_rates != *now {
+        let classes: Vec<&str> = now.class.iter().map(|class| class.name.as_str()).collect();
         let names = if classes.is_empty() { "none".to_owned() } else { classes.join(", ") };
         parts.push(format!("bursts, framing or classes, which are now: {names}"));
     }
