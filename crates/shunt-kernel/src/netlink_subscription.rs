@@ -139,8 +139,8 @@ impl NetlinkSubscription {
         self.sources.iter().map(|subscribed| (subscribed.source, subscribed.socket.as_fd()))
     }
 
-    /// The tables, chains, rules and sets that the changes of the ruleset were about which [`NetlinkSubscription::next`]
-    /// has returned, in words. Begins again.
+    /// The tables, chains, rules and sets, in words, that changes of the ruleset were about since the last call, as far
+    /// as [`NetlinkSubscription::next`] has returned them.
     pub fn take_changed_rules(&mut self) -> Option<String> {
         self.changed_rules.take()
     }

@@ -135,8 +135,8 @@ impl Costs {
         }
     }
 
-    /// Reads the CPU time of the daemon. Returns the CPU time of an interval: that of the daemon since the last reading,
-    /// and that of the programs, if it is known.
+    /// Reads the CPU time of the daemon. Returns the CPU time since the last reading: that of the daemon, and that of
+    /// the programs, if it is known.
     pub(super) fn record_daemon(&mut self) -> OwnTime {
         let mut own = OwnTime::default();
         let Ok(used) = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from) else {
