@@ -29,6 +29,23 @@ pub struct OwnCosts {
     /// engine has changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unmeasured_since: Option<EngineChange>,
+    /// What Shunt has cost in the last seven days; absent if the daemon is older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub week: Option<WeekCosts>,
+}
+
+/// What Shunt has cost in the last seven days, in the hours that are also in the savings of the week.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct WeekCosts {
+    /// Core hours of the daemon.
+    pub daemon_core_hours: f64,
+    /// Core hours of the programs in the kernel. They are in the savings already.
+    pub programs_core_hours: f64,
+    /// Hours that `daemon_core_hours` is about.
+    pub counted_hours: f64,
+    /// Those of them in which the cost of the programs was known.
+    pub programs_hours: f64,
 }
 
 /// Packets leave through a port by another engine, so they run other programs.
@@ -46,6 +63,10 @@ pub struct EngineChange {
 }
 
 impl OwnCosts {
+    /// The time that `daemon_cores` and `programs_cores` are about, in seconds.
+    pub const NOW_S: u64 = 10;
+    /// The time for which the programs are measured, in milliseconds.
+    pub const PROGRAMS_MS: u64 = 250;
     /// Packets in a second that a measurement of the programs needs.
     pub const LEAST_PPS: u32 = 100;
 }

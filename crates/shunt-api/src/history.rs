@@ -16,6 +16,10 @@ pub struct HistoryTable {
     pub rows: Vec<HistoryRow>,
     /// What happened.
     pub events: Vec<HistoryEvent>,
+    /// Events of the last day that are not in `events`, because there were more than [`HistoryTable::OF_A_KIND_MAX`] of
+    /// their kind: those before the ones that are listed.
+    #[serde(default)]
+    pub left_out: u64,
     /// Bytes of memory that the history takes.
     pub memory_bytes: u64,
 }
@@ -105,6 +109,10 @@ pub enum Happening {
     Stopped {
         /// Who stopped it, such as `signal` or `shunt down`.
         by: String,
+        /// Flows that were active: Linux forwards their packets from then on, unless a restart takes them over. Absent
+        /// if an older daemon noted it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        flows: Option<u64>,
     },
     /// Packets leave through a port by another engine.
     Engine {
@@ -147,6 +155,31 @@ pub enum Happening {
         /// The device that changed, or that the change is about; absent if it is about no single device.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         device: Option<String>,
+        /// The table, chain, rule, set or route that changed, in words, as far as the kernel tells.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        object: Option<String>,
+    },
+    /// The daemon took over the flows of the one before, in a restart.
+    FlowsKept {
+        /// Entries of the flow tables: two for a connection.
+        flows: u64,
+        /// How long no daemon was in charge, in milliseconds.
+        gap_ms: u64,
+    },
+    /// The daemon began without the flows of the one before, in a restart.
+    FlowsLost {
+        /// Why they could not be taken over.
+        why: String,
+    },
+    /// The queues of a port were changed: its shaper, its classes or its policer.
+    Queues {
+        /// The port.
+        port: String,
+        /// What was changed, in words; absent if the port has no queues any more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<String>,
+        /// Who asked for it, such as `shunt qos`.
+        by: String,
     },
     /// The fast path was turned off for some connections.
     OffAdded {
@@ -226,7 +259,18 @@ impl fmt::Display for Happening {
                  minutes are \
                  missing"
             ),
-            Self::Stopped { by } => write!(f, "the daemon was stopped by {by}"),
+            Self::Stopped { by, flows: None } => write!(f, "the daemon was stopped by {by}"),
+            Self::Stopped { by, flows: Some(flows) } => {
+                write!(f, "the daemon was stopped by {by}; flows on the fast path until then: {flows}")
+            }
+            Self::FlowsKept { flows, gap_ms } => {
+                write!(f, "the restart kept the flows: {flows}, taken over in {gap_ms} ms")
+            }
+            Self::FlowsLost { why } => {
+                write!(f, "the restart lost all flows, which are learned again: {why}")
+            }
+            Self::Queues { port, to: Some(to), by } => write!(f, "{port}: queues changed ({by}): {to}"),
+            Self::Queues { port, to: None, by } => write!(f, "{port}: queues removed ({by})"),
             Self::Engine { port, from: None, to, why } => write!(f, "{port}: a port, engine {to}: {why}"),
             Self::Engine { port, from: Some(from), to, why } => {
                 write!(f, "{port}: engine {to} instead of {from}: {why}")
@@ -236,9 +280,10 @@ impl fmt::Display for Happening {
             Self::PortDown { port } => write!(f, "{port}: down, or without carrier"),
             Self::Held { why } => write!(f, "learning off: {why}"),
             Self::Released => f.write_str("learning on again: no rule stops it"),
-            Self::Invalidated { cause, device } => {
+            Self::Invalidated { cause, device, object } => {
                 write!(f, "flows had to prove themselves again; cause: {cause}")?;
-                device.iter().try_for_each(|device| write!(f, " ({device})"))
+                let about: Vec<&str> = [object, device].into_iter().flatten().map(String::as_str).collect();
+                if about.is_empty() { Ok(()) } else { write!(f, " ({})", about.join(", ")) }
             }
             Self::OffAdded { which, by: OffBy::Owner } => write!(f, "fast path turned off for {which}"),
             Self::OffAdded { which, by: OffBy::Verify } => {

@@ -72,7 +72,7 @@ pub use config::{
     CaptureChoice, ChecksumChoice, Config, EngineChoice, KeyAnswer, LimitChoice, LogLevel, UnusedKey,
     WaitChoice,
 };
-pub use costs::{EngineChange, OwnCosts, ProgramCost};
+pub use costs::{EngineChange, OwnCosts, ProgramCost, WeekCosts};
 #[cfg(feature = "cli")]
 pub use daemon_arguments::DaemonArguments;
 pub use document::{describe as describe_toml_error, read as read_document};
@@ -93,7 +93,7 @@ pub use qos::{
 };
 pub use reload::{ChangeEffect, ConfigStatus, KeyChange, LastReload, Reload, ReloadRequest};
 pub use restart::{FailedRestart, Restart, RestartKind};
-pub use savings::{Bounds, CannotTell, PathCosts, Savings};
+pub use savings::{Bounds, CannotTell, PathCosts, SamplingCosts, Savings};
 pub use selection::{Network, Selection};
 pub use slow::{SlowConnection, SlowCount, SlowDirection, SlowTable};
 pub use statics::{Hop, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable};

@@ -6,6 +6,7 @@ use crate::{
     engine::Engine,
     failure::Failure,
     qos::UnusedQueues,
+    reload::Reload,
     status::{Attach, PortFilter, Probe, RulesetStatus, SlowCause},
 };
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,9 @@ pub struct DryRun {
     pub ruleset: RulesetStatus,
     /// The features of the kernel.
     pub kernel: Vec<Probe>,
+    /// If the instance runs: which keys differ from what runs, and what a reload would do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reload: Option<Reload>,
 }
 
 /// A port that Shunt would attach to.

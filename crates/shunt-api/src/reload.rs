@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The body of `POST /v1/reload`; an empty body stands for `{}`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ReloadRequest {
@@ -12,6 +12,9 @@ pub struct ReloadRequest {
     pub dry_run: bool,
     /// Apply what needs no restart although other keys need one. Without this, nothing is applied then.
     pub partial: bool,
+    /// With `dry_run`: the absolute path of another file, to try it; the daemon goes on with its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
 }
 
 /// What a reload has done, or would do.

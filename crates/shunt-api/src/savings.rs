@@ -27,6 +27,27 @@ pub struct Savings {
     /// The costs behind `now_cores`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<PathCosts>,
+    /// What the measurement itself costs; absent before the first round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<SamplingCosts>,
+}
+
+/// What the measurement of savings has cost within the last hour, or since the daemon started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SamplingCosts {
+    /// The hour, or the time since the start, in seconds.
+    pub period_s: f64,
+    /// Rounds in that time, failed ones included.
+    pub rounds: u32,
+    /// Packets that went through Linux for them.
+    pub packets: u64,
+    /// The part of a core that the daemon's thread used for the rounds, over the whole time.
+    pub daemon_cores: f64,
+    /// The part of a core that these packets took more than fast ones would have, at most; absent while no round has
+    /// measured their cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets_cores: Option<f64>,
 }
 
 /// A figure with its doubt. From `low` to `high` is the confidence interval of 95 % over the measurements, extended by
@@ -77,6 +98,9 @@ pub enum CannotTell {
         have: u32,
         /// How often they must be.
         need: u32,
+        /// Seconds until then, if the traffic stays as it is; 0 if an older daemon says nothing.
+        #[serde(default)]
+        wait_s: u32,
     },
     /// The measurements differ too much.
     Uncertain {
@@ -84,6 +108,10 @@ pub enum CannotTell {
         low: f64,
         /// Cores: the upper bound.
         high: f64,
+        /// Seconds until further measurements should leave less doubt, if they differ as much as those so far. Absent
+        /// if as many as are kept would not suffice.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wait_s: Option<u32>,
     },
     /// XDP keeps a driver from merging packets. Linux alone may forward merged ones, for less.
     Merging {
@@ -127,13 +155,26 @@ impl fmt::Display for CannotTell {
             Self::FewPackets { least_pps } => {
                 write!(f, "fewer than {least_pps} packets/s on the fast path; more traffic would tell")
             }
-            Self::FewRounds { have, need } => {
-                write!(f, "measured {have} times of {need} under such traffic; keep `shunt top` open for a minute")
+            Self::FewRounds { have, need, wait_s } => {
+                let wait = match wait_s {
+                    0 => "a minute".to_owned(),
+                    _ => format!("about {wait_s} s"),
+                };
+                write!(
+                    f,
+                    "measured {have} times of {need} under such traffic; {wait} of it would tell, or half as long with `shunt top` open"
+                )
             }
-            Self::Uncertain { low, high } => write!(
-                f,
-                "the measurements differ: between {low:.3} and {high:.3} cores; wait, or look when the traffic is steadier"
-            ),
+            Self::Uncertain { low, high, wait_s } => {
+                write!(f, "between {low:.4} and {high:.4} cores by the measurements so far; ")?;
+                match wait_s {
+                    Some(wait_s) => {
+                        let minutes = wait_s.div_ceil(60);
+                        write!(f, "about {minutes} min more of such traffic would tell, or steadier traffic")
+                    }
+                    None => f.write_str("more packets/s would tell, or an idle machine"),
+                }
+            }
             Self::Merging { high } => write!(
                 f,
                 "at most {high:.3} cores: without XDP, a port's driver may merge packets, which cost Linux less; `engine = \"tc\"` would tell"

@@ -181,6 +181,9 @@ pub struct UsageStep {
     pub fast: Option<FastCount>,
     /// The ports' counters.
     pub total: Option<UsageTotal>,
+    /// As for the whole period: a daemon ended in this step without writing what it had counted. Absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub incomplete: bool,
 }
 
 impl HostUsage {

@@ -62,10 +62,19 @@ pub struct Core {
     rests: bool,
     /// How often the ports have been planned.
     plans: u64,
-    /// The devices of the last changes that moved the epoch, by cause, until [`Core::take_device`].
-    changed: BTreeMap<Cause, String>,
+    /// The last changes that moved the epoch, by cause, until [`Core::take_change`].
+    changed: BTreeMap<Cause, ChangeDetails>,
     /// Those that were taken: the kernel may yet finish the change.
-    settled: BTreeMap<Cause, String>,
+    settled: BTreeMap<Cause, ChangeDetails>,
+}
+
+/// What a change is about that moved the epoch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ChangeDetails {
+    /// The name of the device; `None` if the change concerns no single device.
+    pub device: Option<String>,
+    /// The route, in words.
+    pub object: Option<String>,
 }
 
 /// The actions that a batch of events requires.
@@ -222,9 +231,9 @@ impl Core {
                 // The event does not say whether the filter was added or removed, nor whether the device has others.
                 self.resync_due |= matches!(event, Event::Filter { .. });
                 // Before the device is forgotten.
-                let device = self.network.device_of(&event);
+                let change = ChangeDetails { device: self.network.device_of(&event), object: event.object() };
                 if let Some((cause, scope)) = self.network.apply(&event) {
-                    self.note_device(cause, device, matches!(event, Event::Finished(..)));
+                    self.note_change(cause, change, matches!(event, Event::Finished(..)));
                     steps.move_epoch(cause, scope);
                     if is_reported_early(&event) {
                         steps.await_kernel(cause, scope);
@@ -234,24 +243,17 @@ impl Core {
         }
     }
 
-    /// Notes the device of a change that moves the epoch.
-    fn note_device(&mut self, cause: Cause, device: Option<String>, is_finished: bool) {
-        let device = if is_finished { self.settled.get(&cause).cloned() } else { device };
-        match device {
-            Some(device) => drop(self.changed.insert(cause, device)),
-            None => drop(self.changed.remove(&cause)),
-        }
+    /// Notes a change that moves the epoch.
+    fn note_change(&mut self, cause: Cause, change: ChangeDetails, is_finished: bool) {
+        let change = if is_finished { self.settled.get(&cause).cloned().unwrap_or_default() } else { change };
+        self.changed.insert(cause, change);
     }
 
-    /// The device whose change moved the epoch last for this cause; `None` if the change concerns no single device, or
-    /// it was taken.
-    pub fn take_device(&mut self, cause: Cause) -> Option<String> {
-        let device = self.changed.remove(&cause);
-        match &device {
-            Some(device) => drop(self.settled.insert(cause, device.clone())),
-            None => drop(self.settled.remove(&cause)),
-        }
-        device
+    /// What the change was about that moved the epoch last for this cause; nothing if it was taken.
+    pub fn take_change(&mut self, cause: Cause) -> ChangeDetails {
+        let change = self.changed.remove(&cause).unwrap_or_default();
+        self.settled.insert(cause, change.clone());
+        change
     }
 
     /// The ports, in the order of their ifindex.
@@ -567,7 +569,8 @@ impl Core {
         }
         // After the settings have been changed: flows learned from now on respect them.
         if let Some((cause, ifindex)) = moved {
-            self.note_device(cause, self.network.name(ifindex), false);
+            let change = ChangeDetails { device: self.network.name(ifindex), object: None };
+            self.note_change(cause, change, false);
             actions.push(Action::MoveEpoch(cause));
         }
         self.ports = want;

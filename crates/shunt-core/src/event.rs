@@ -367,6 +367,25 @@ pub enum Event {
     Tick,
 }
 
+impl Event {
+    /// The route that an event is about, in words.
+    pub(crate) fn object(&self) -> Option<String> {
+        let (scope, change) = match self {
+            Self::Route(scope, _) => (scope, "added or changed"),
+            Self::RouteGone(scope, _) => (scope, "removed"),
+            _ => return None,
+        };
+        match scope {
+            Scope::Prefix { len: 0, addr } if addr.is_ipv4() => {
+                Some(format!("default route of IPv4 {change}"))
+            }
+            Scope::Prefix { len: 0, .. } => Some(format!("default route of IPv6 {change}")),
+            Scope::Prefix { addr, len } => Some(format!("route {addr}/{len} {change}")),
+            Scope::Everything | Scope::Station(_) => None,
+        }
+    }
+}
+
 /// What the external engine does now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExternalState {

@@ -33,7 +33,7 @@ pub use bridges::{Bridged, has_bridge_with_two_ports};
 pub use cause::Cause;
 pub use choice::Choice;
 pub use connections::{RateBasis, join_flows, reversed, set_rates};
-pub use core::Core;
+pub use core::{ChangeDetails, Core};
 pub use event::{
     Bridge, BridgeCalls, Connection, Correction, CorrectionKind, Event, EventSource, ExternalState, Link,
     LinkLayer, Program, Qdisc, SurveyCounts, TrackedDirection,

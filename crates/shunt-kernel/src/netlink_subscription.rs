@@ -6,7 +6,8 @@ use crate::{
     netdev::{self, Netdev},
     netlink_channel::Channel,
     netlink_message::{Message, Messages, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN},
-    nftables, rtnetlink,
+    nftables::{self, ChangedObjects},
+    rtnetlink,
 };
 use netlink_sys::{
     Socket,
@@ -44,6 +45,8 @@ const XFRM_GROUPS: [u32; 3] = [2, 3, 4];
 /// Receives notifications about changes in a network namespace.
 pub struct NetlinkSubscription {
     sources: Vec<Subscribed>,
+    /// What has changed in the ruleset since [`NetlinkSubscription::take_changed_rules`].
+    changed_rules: ChangedObjects,
     missing: Vec<EventSource>,
     ready: AsyncFd<OwnedFd>,
 }
@@ -123,7 +126,7 @@ impl NetlinkSubscription {
         add(EventSource::Netdev, Netdev::find(&mut channel)?.map(subscribe_to_devices).transpose())?;
         let ready = readable_or_failed(sources.iter().map(|subscribed| subscribed.socket.as_fd()))
             .map_err(Error::Wait)?;
-        Ok(Self { sources, missing, ready })
+        Ok(Self { sources, changed_rules: ChangedObjects::default(), missing, ready })
     }
 
     /// The sources that this kernel lacks.
@@ -134,6 +137,12 @@ impl NetlinkSubscription {
     /// The sockets, for BPF programs that see notifications while the kernel sends them.
     pub fn sockets(&self) -> impl Iterator<Item = (EventSource, BorrowedFd<'_>)> {
         self.sources.iter().map(|subscribed| (subscribed.source, subscribed.socket.as_fd()))
+    }
+
+    /// The tables, chains, rules and sets, in words, that changes of the ruleset were about since the last call, as far
+    /// as [`NetlinkSubscription::next`] has returned them.
+    pub fn take_changed_rules(&mut self) -> Option<String> {
+        self.changed_rules.take()
     }
 
     /// Waits for changes, and returns all that can be read at once: at least one event. May be dropped at any time
@@ -152,7 +161,7 @@ impl NetlinkSubscription {
             // Reading all of them keeps the sources in step: otherwise a change of the ruleset could be reported well
             // after routes that were changed later.
             for source in &mut self.sources {
-                drained &= source.read_turn(&mut events)?;
+                drained &= source.read_turn(&mut events, &mut self.changed_rules)?;
             }
             if drained {
                 ready.clear_ready();
@@ -194,12 +203,12 @@ impl Subscribed {
     }
 
     /// Reads for one turn, without waiting. Returns whether nothing is left to read.
-    fn read_turn(&mut self, events: &mut Vec<Event>) -> Result<bool, Error> {
+    fn read_turn(&mut self, events: &mut Vec<Event>, changed: &mut ChangedObjects) -> Result<bool, Error> {
         let mut overrun = false;
         let mut datagrams = 0;
         let drained = loop {
             match self.read() {
-                Ok(()) => overrun |= !self.translate_datagram(events),
+                Ok(()) => overrun |= !self.translate_datagram(events, changed),
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => overrun = true,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break true,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -219,9 +228,12 @@ impl Subscribed {
     }
 
     /// Adds the events of the datagram in the buffer. Returns whether the datagram was complete.
-    fn translate_datagram(&self, events: &mut Vec<Event>) -> bool {
+    fn translate_datagram(&self, events: &mut Vec<Event>, changed: &mut ChangedObjects) -> bool {
         for message in Messages(&self.buffer) {
             let Ok(message) = message else { return false };
+            if self.source == EventSource::Nftables {
+                changed.add(&message);
+            }
             match message.kind {
                 NLMSG_OVERRUN => return false,
                 // Answers to requests: this socket sends none.

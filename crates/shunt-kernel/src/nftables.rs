@@ -4,6 +4,7 @@ mod conditions;
 mod family;
 mod lookups;
 mod message;
+mod named;
 mod path;
 mod tracking;
 
@@ -11,6 +12,7 @@ mod tracking;
 mod tests;
 
 pub use lookups::AddressSet;
+pub(crate) use named::ChangedObjects;
 pub use tracking::rules_track;
 
 use crate::{

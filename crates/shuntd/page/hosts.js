@@ -59,10 +59,11 @@ async function readUsage() {
 }
 
 /** What the table leaves out. */
-function notes({ from, to, counted_s, accounting, hosts, others, merged_hosts, router, total: all }) {
+function notes({ from, to, counted_s, incomplete, accounting, hosts, others, merged_hosts, router, total: all }) {
 	const missing = to - from - counted_s;
 	return [
 		missing > 120 ? `Not counted: ${time(missing)} of this time, in which Shunt did not run or kept no ledger.` : "",
+		incomplete ? "Incomplete: Shunt ended without writing what it had counted last, so all of these are too small." : "",
 		accounting ? "" : "Only the fast path is counted, because conntrack does not count: `sysctl -w net.netfilter.nf_conntrack_acct=1`.",
 		hosts.length > ROWS_SHOWN ? `${plural(hosts.length - ROWS_SHOWN, "further host")} not shown.` : "",
 		merged_hosts ? `${plural(merged_hosts, "host")} that used least, together: ${bytes(total(others))}.` : "",

@@ -42,7 +42,17 @@ function costs(own) {
 		return "";
 	}
 	const programs = `, its programs in the kernel ${programsOf(own)}`;
-	return `Shunt itself: the daemon uses ${percent(own.daemon_cores)} of a core${programs}; ${bytes(own.daemon_bytes)} of memory, and ${bytes(own.maps_bytes)} for tables in the kernel.`;
+	return `Shunt itself, over ten seconds: the daemon uses ${percent(own.daemon_cores)} of a core${programs}${weekOf(own)}; ${bytes(own.daemon_bytes)} of memory, and ${bytes(own.maps_bytes)} for tables in the kernel.`;
+}
+
+/** What Shunt has cost this week; empty if nothing was counted. */
+function weekOf({ week }) {
+	if (!week?.counted_hours) {
+		return "";
+	}
+	const programs = week.programs_hours ? `, programs ${coreTime(week.programs_core_hours)}` : "";
+	const counted = time(Math.round(week.counted_hours * 3600));
+	return `; this week: daemon ${coreTime(week.daemon_core_hours)}${programs} in ${counted} counted`;
 }
 
 /** The part of a core that the programs use, or since when that is unknown. */
@@ -60,14 +70,23 @@ function savings(saved) {
 		return "";
 	}
 	const now = saved.now_cores
-		? `The fast path saves about ${cores(saved.now_cores.value)} now (${doubt(saved.now_cores)}).`
+		? `The fast path saves about ${cores(saved.now_cores.value)} now (${doubt(saved.now_cores)}, over ten seconds).`
 		: "What the fast path saves now: cannot tell; shunt status says why.";
 	const week = saved.week_core_hours
-		? ` ${round(saved.week_core_hours.value)} core hours in the last week (${doubt(saved.week_core_hours)}).`
+		? ` This week: ${coreTime(saved.week_core_hours.value)} in ${time(Math.round(saved.week_counted_hours * 3600))} counted (${doubt(saved.week_core_hours)}).`
 		: "";
 	return now + week;
 }
 
 const cores = (value) => (value < 1.05 ? `${round(value)} of a core` : `${round(value)} cores`);
+
+function coreTime(hours) {
+	const seconds = hours * 3600;
+	if (seconds >= 3600) {
+		return `${round(hours)} core hours`;
+	}
+	return seconds >= 60 ? `${round(seconds / 60)} core minutes` : `${round(seconds)} core seconds`;
+}
+
 const round = (value) => String(Number(value.toPrecision(2)));
 const doubt = ({ value, low, high }) => `± ${Math.ceil((100 * (high - low)) / 2 / Math.abs(value))} %`;

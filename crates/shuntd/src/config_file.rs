@@ -69,6 +69,11 @@ impl ConfigSource {
         })
     }
 
+    /// The same options with another file.
+    pub(crate) fn with_file(&self, path: PathBuf) -> Self {
+        Self { named: Some(path), ..self.clone() }
+    }
+
     /// The configuration for a start. The defaults apply if the default file does not exist.
     ///
     /// # Errors

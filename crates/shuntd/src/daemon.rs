@@ -411,7 +411,13 @@ impl Daemon {
                 Turn::Hangup if io::stderr().is_terminal() => break (None, "the end of its terminal", false),
                 Turn::Hangup => self.reload_by_signal(),
                 Turn::NoCalls => break (None, "the end of its control socket", false),
-                Turn::KernelChanges(changes) => self.on_kernel_changes(changes.map_err(internal)?),
+                Turn::KernelChanges(changes) => {
+                    let changes = changes.map_err(internal)?;
+                    if changes.contains(&Event::Ruleset) {
+                        self.recorder.set_changed_rules(subscription.take_changed_rules());
+                    }
+                    self.on_kernel_changes(changes);
+                }
                 Turn::Finished(done) => self.on_finished(done),
                 Turn::Done(done) => self.on_done(done),
                 Turn::LegacyRules(read) => self.handle(read),

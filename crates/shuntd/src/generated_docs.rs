@@ -62,6 +62,7 @@ if something is wrong, nothing. `shunt reload --dry-run` says what would change.
 
 ```console
 # shunt reload --dry-run
+# shunt reload --dry-run --config /etc/shunt/new.toml
 # shunt reload
 ```
 
@@ -70,6 +71,10 @@ if something is wrong, nothing. `shunt reload --dry-run` says what would change.
   rename it: half a file may be a valid one.
 - **A key that needs a restart** keeps everything from being applied (exit code 31, `needs-restart`). `shunt reload
   --partial` applies the others.
+- **Another file** can be tried with `--dry-run --config FILE`: the answer has the keys that differ from what runs, the
+  old value and the new one, what each needs, and the error if a start with it would fail. `shunt up --dry-run --config
+  FILE` says the same while the instance runs. The daemon goes on to read the file that it was started with: to use
+  another one, install it there.
 - **Options of the command line** override the file, as at the start; the answer names these keys.
 - **`shunt status`** says when the configuration was last read again and what came of it, and which keys of the file
   differ from what runs, within a few seconds. [The history](guide/history.md) has each reload with its cause.

@@ -88,6 +88,7 @@ impl History {
             now: self.clock.now(),
             minutes: self.minutes.iter(self.clock).map(|(at, minute)| (at, Arc::clone(minute))).collect(),
             events: self.events.list(self.clock),
+            left_out: self.events.left_out(self.clock.now().saturating_sub(range.for_s), self.clock),
             memory_bytes: self.memory_bytes(),
         }
     }
@@ -100,7 +101,7 @@ impl History {
         let Kept { minutes, events, .. } = file.peek(file::decode)?;
         let ends = minutes.iter().map(|(at, minute)| at + minute.seconds as u64);
         let now = ends.chain(events.iter().map(|event| event.last_at)).max().unwrap_or_default();
-        Ok(Answer { range, now, minutes, events, memory_bytes: 0 }.table())
+        Ok(Answer { range, now, minutes, events, left_out: 0, memory_bytes: 0 }.table())
     }
 
     /// The memory of the history, in bytes: what is allocated, apart from the allocator's overhead.

@@ -64,6 +64,7 @@ pub(crate) async fn dry_run(instance: &Instance, config: &Config) -> Result<DryR
         unused_keys: config.unused_keys(),
         ruleset: core.ruleset(),
         kernel: kernel_probes(&machine, Some(&plane), config),
+        reload: None,
     })
 }
 

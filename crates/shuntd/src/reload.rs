@@ -13,6 +13,7 @@ use shunt_core::{Core, Event};
 use shunt_kernel::Linux;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::Path,
     sync::Arc,
     time::Instant,
 };
@@ -104,7 +105,12 @@ impl Running {
     ///
     /// # Errors
     /// If the file is wrong, or a start with it would fail.
-    pub(crate) fn prepare(&self, kernel: &mut Linux, request: ReloadRequest) -> Result<Prepared, Failure> {
+    pub(crate) fn prepare(&self, kernel: &mut Linux, request: &ReloadRequest) -> Result<Prepared, Failure> {
+        if let Some(file) = &request.file {
+            let source = self.try_file(file, request.dry_run)?;
+            let tried = ReloadRequest { file: None, ..request.clone() };
+            return Self { source: Arc::new(source), ..self.clone() }.prepare(kernel, &tried);
+        }
         let (new, changes, _) = self.read()?;
         let mut answer = Reload {
             file: self.source.path().display().to_string(),
@@ -134,6 +140,23 @@ impl Running {
         let max_flows = new.max_flows;
         let config = Config { max_flows: self.config.max_flows, ..new };
         Ok(Prepared { answer, apply: Some(Apply { config, max_flows, listeners }) })
+    }
+
+    /// Another file in the place of the daemon's, which is read at each start and reload.
+    fn try_file(&self, file: &str, dry_run: bool) -> Result<ConfigSource, Failure> {
+        let own = self.source.path();
+        let path = Path::new(file);
+        if !path.is_absolute() {
+            return Err(failure(FailureCode::Usage, format!("`{file}`: expected an absolute path")));
+        }
+        if !dry_run && path != own {
+            let own = own.display();
+            let why = format!(
+                "the daemon reads {own}; install {file} there, then `shunt reload`; `shunt reload --dry-run --config {file}` says what would change"
+            );
+            return Err(failure(FailureCode::Usage, why));
+        }
+        Ok(self.source.with_file(path.to_owned()))
     }
 
     /// Checks whether a daemon with the file's configuration could start here, once this one has ended.
@@ -193,7 +216,7 @@ mod tests {
     use super::*;
     use clap::Parser;
     use shunt_api::DaemonArguments;
-    use std::{fs, path::Path};
+    use std::fs;
 
     fn running(path: &Path, text: &str) -> Running {
         let words = ["shuntd", "--config", path.to_str().unwrap()];
@@ -231,6 +254,27 @@ mod tests {
         assert_eq!(restarts(&auto, "engine = \"external\""), ["engine"]);
         assert_eq!(restarts(&auto, "verify_checksums = \"always\""), ["verify_checksums"]);
         assert_eq!(restarts(&auto, "learn = false\nmax_flows = 64"), ["learn", "max_flows"]);
+    }
+
+    #[test]
+    fn another_file_can_be_tried_but_not_be_applied() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = directory.path().join("shunt.toml");
+        let other = directory.path().join("new.toml");
+        let daemon = running(&own, "idle = \"10s\"");
+        fs::write(&other, "idle = \"1m\"").unwrap();
+        let source = daemon.try_file(other.to_str().unwrap(), true).unwrap();
+        let (_, changes, _) = Running { source: Arc::new(source), ..daemon.clone() }.read().unwrap();
+        let changes: Vec<_> = changes.iter().map(|one| (&*one.key, &*one.from, &*one.to)).collect();
+        assert_eq!(changes, [("idle", "\"10s\"", "\"1m\"")]);
+        let refused = daemon.try_file(other.to_str().unwrap(), false).unwrap_err();
+        assert!(
+            refused.code == FailureCode::Usage
+                && refused.message.contains(&format!("the daemon reads {}; install", own.display())),
+            "{refused}"
+        );
+        assert!(daemon.try_file(own.to_str().unwrap(), false).is_ok());
+        assert!(daemon.try_file("new.toml", true).unwrap_err().message.contains("absolute"));
     }
 
     #[test]

@@ -5,18 +5,23 @@ mod estimate;
 mod file;
 mod hours;
 mod machine;
+mod outliers;
 mod round;
+mod sampling;
 mod traffic;
 
 pub(crate) use file::FILE_BYTES_MAX;
+pub(crate) use hours::OwnTime;
 pub(crate) use machine::machine;
 pub(crate) use round::{Counted, Round};
+pub(crate) use sampling::Spent;
 pub(crate) use traffic::Traffic;
 
 use crate::kept_file::{KeptFile, Replacement};
 use estimate::Estimate;
 use hours::Hours;
-use shunt_api::{Bounds, CannotTell, PathCosts, Savings};
+use sampling::SamplingLog;
+use shunt_api::{Bounds, CannotTell, PathCosts, Savings, WeekCosts};
 use shunt_bpf::abi::Counters;
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -26,11 +31,13 @@ use std::{
 /// The rounds that an estimate needs.
 const ROUNDS_MIN: usize = 6;
 /// The rounds that are kept of a kind of traffic: the last ones.
-const ROUNDS_MAX: usize = 32;
+const ROUNDS_MAX: usize = 64;
 /// The kinds of traffic whose rounds are kept: those measured last.
 const KINDS_MAX: usize = 24;
-/// Time between two rounds, once there are enough.
+/// Time between two rounds, once there is a figure. Rounds that take more than their share of a core come less often.
 const ROUND_GAP: Duration = Duration::from_secs(60);
+/// The same while there are enough rounds for a figure, but they differ too much.
+const DOUBT_GAP: Duration = Duration::from_secs(15);
 /// The same before that, and while somebody watches.
 const FIRST_GAP: Duration = Duration::from_secs(10);
 const WATCHED_GAP: Duration = Duration::from_secs(4);
@@ -63,6 +70,7 @@ pub(crate) struct SavingsBook {
     obstacle: Option<CannotTell>,
     /// When the last attempt was, since the boot.
     tried: Option<Duration>,
+    sampling: SamplingLog,
 }
 
 impl SavingsBook {
@@ -77,9 +85,10 @@ impl SavingsBook {
             rounds: kept.rounds,
             hours: kept.hours,
             // Nothing was counted yet.
-            now: Err(CannotTell::FewRounds { have: 0, need: ROUNDS_MIN as u32 }),
+            now: Err(few_rounds(0)),
             obstacle: None,
             tried: None,
+            sampling: SamplingLog::default(),
         }
     }
 
@@ -100,18 +109,60 @@ impl SavingsBook {
 
     /// The traffic to measure now, if it is time for that. `watched` if somebody waits for the result.
     pub(crate) fn due(&mut self, since_boot: Duration, watched: bool) -> Option<(Traffic, f64)> {
+        self.sampling.begin(since_boot);
         let (traffic, pps) = self.now.as_ref().ok().filter(|_| !self.off)?;
-        let enough = self.rounds.get(traffic).is_some_and(|rounds| rounds.len() >= ROUNDS_MIN);
-        let gap = match (enough, watched) {
-            (true, _) => ROUND_GAP,
-            (false, true) => WATCHED_GAP,
-            (false, false) => FIRST_GAP,
-        };
+        let gap = self.gap(*traffic, watched);
         if self.tried.is_some_and(|tried| since_boot.saturating_sub(tried) < gap) {
             return None;
         }
         self.tried = Some(since_boot);
         Some((*traffic, *pps))
+    }
+
+    /// Time between two rounds of this traffic.
+    fn gap(&self, traffic: Traffic, watched: bool) -> Duration {
+        let Some(estimate) = self.estimate(traffic) else {
+            return if watched { WATCHED_GAP } else { FIRST_GAP };
+        };
+        let rounds = self.rounds.get(&traffic).map_or(0, VecDeque::len);
+        let is_told = estimate.at_most || is_certain(&estimate.saved) || rounds >= ROUNDS_MAX;
+        let gap = if is_told { ROUND_GAP } else { DOUBT_GAP };
+        gap.max(self.pause())
+    }
+
+    /// How long to wait after the last round for what it has cost.
+    fn pause(&self) -> Duration {
+        let last = self.sampling.last();
+        last.and_then(|(traffic, spent)| Some(spent.pause(self.more_ns(traffic)?))).unwrap_or_default()
+    }
+
+    /// What a packet of the slow path takes more than one of the fast path, at most.
+    fn more_ns(&self, traffic: Traffic) -> Option<f64> {
+        if let Some(estimate) = self.estimate(traffic) {
+            return Some(estimate.saved.high);
+        }
+        self.rounds.get(&traffic)?.iter().map(|dated| dated.round.difference_ns()).max_by(f64::total_cmp)
+    }
+
+    /// Takes what the last attempt to make a round has cost.
+    pub(crate) fn add_spent(&mut self, since_boot: Duration, traffic: Traffic, spent: Spent) {
+        self.sampling.add(since_boot, traffic, spent);
+    }
+
+    /// Takes what Shunt itself has cost in the last interval.
+    pub(crate) fn add_own(&mut self, own: &OwnTime) {
+        self.hours.add_own(own);
+    }
+
+    /// What Shunt itself has cost in the week before `now`, in seconds since 1970.
+    pub(crate) fn week_costs(&self, now: u64) -> WeekCosts {
+        let own = self.hours.packets_since(now.saturating_sub(Savings::WEEK_S)).own;
+        WeekCosts {
+            daemon_core_hours: own.daemon_s / 3600.0,
+            programs_core_hours: own.programs_s / 3600.0,
+            counted_hours: own.counted_s / 3600.0,
+            programs_hours: own.programs_known_s / 3600.0,
+        }
     }
 
     /// How many times more the slow path takes than the fast path: the most that was measured.
@@ -158,9 +209,10 @@ impl SavingsBook {
         (rounds.len() >= ROUNDS_MIN).then(|| Estimate::of(&rounds, traffic.by_xdp()))?
     }
 
-    /// For `shunt status`, at `now`, in seconds since 1970.
-    pub(crate) fn view(&self, now: u64) -> Savings {
+    /// For `shunt status`, at `now`, in seconds since 1970 and since the boot.
+    pub(crate) fn view(&self, now: u64, since_boot: Duration) -> Savings {
         let mut view = self.week(now);
+        view.sampling = self.sampling.view(since_boot, |traffic| self.more_ns(traffic));
         match self.now_cores() {
             Ok((traffic, pps)) => {
                 if let Some(estimate) = self.estimate(traffic) {
@@ -186,17 +238,25 @@ impl SavingsBook {
         let (traffic, pps) = self.now.clone()?;
         let Some(estimate) = self.estimate(traffic) else {
             let have = self.rounds.get(&traffic).map_or(0, VecDeque::len);
-            let few = CannotTell::FewRounds { have: have as u32, need: ROUNDS_MIN as u32 };
-            return Err(self.obstacle.clone().unwrap_or(few));
+            return Err(self.obstacle.clone().unwrap_or_else(|| few_rounds(have)));
         };
         let cores = estimate.saved.times(pps * 1e-9);
         if estimate.at_most {
             return Err(CannotTell::Merging { high: cores.high });
         }
         if !is_certain(&cores) {
-            return Err(CannotTell::Uncertain { low: cores.low, high: cores.high });
+            let wait_s = self.wait_for_certainty(traffic, &estimate);
+            return Err(CannotTell::Uncertain { low: cores.low, high: cores.high, wait_s });
         }
         Ok((traffic, pps))
+    }
+
+    /// How long the rounds take that the figure still lacks.
+    fn wait_for_certainty(&self, traffic: Traffic, estimate: &Estimate) -> Option<u32> {
+        let need = estimate.rounds_for_certainty().filter(|need| *need <= ROUNDS_MAX)?;
+        let have = self.rounds.get(&traffic).map_or(0, VecDeque::len);
+        let missing = need.saturating_sub(have).max(1) as u32;
+        Some(missing * self.gap(traffic, false).as_secs() as u32)
     }
 
     fn path_costs(&self, traffic: Traffic, estimate: &Estimate, now: u64) -> PathCosts {
@@ -246,6 +306,13 @@ impl SavingsBook {
 /// the slow path `ratio` times as much.
 pub(crate) fn overload(ratio: f64, busy: f64) -> Option<CannotTell> {
     (busy * ratio > BUSY_MAX).then_some(CannotTell::Loaded { busy })
+}
+
+/// Too few rounds, and how long the others take.
+fn few_rounds(have: usize) -> CannotTell {
+    let missing = ROUNDS_MIN.saturating_sub(have) as u32;
+    let (have, need) = (have as u32, ROUNDS_MIN as u32);
+    CannotTell::FewRounds { have, need, wait_s: missing * FIRST_GAP.as_secs() as u32 }
 }
 
 /// Whether a figure is worth printing: something is saved, and the doubt is less than the value.

@@ -59,9 +59,8 @@ fn traffic_and_events_are_kept_across_a_restart() {
     for expected in [
         Happening::OffAdded { which: which.clone(), by: OffBy::Owner },
         Happening::OffRemoved { which, by: OffBy::Owner },
-        Happening::Invalidated { cause: "off".to_owned(), device: None },
-        Happening::Invalidated { cause: "link".to_owned(), device: Some("r0".to_owned()) },
-        Happening::Stopped { by: "`shunt down`".to_owned() },
+        Happening::Invalidated { cause: "off".to_owned(), device: None, object: None },
+        Happening::Invalidated { cause: "link".to_owned(), device: Some("r0".to_owned()), object: None },
     ] {
         assert!(events.contains(&&expected), "{expected:?} is not in {events:#?}");
     }
@@ -76,7 +75,39 @@ fn traffic_and_events_are_kept_across_a_restart() {
     assert!(kept.err.contains("is not running") && kept.err.contains("kept until"), "{kept:?}");
     let last: HistoryTable = serde_json::from_str(&kept.out).unwrap();
     assert!(last.events.len() > events.len() && last.rows.len() >= table.rows.len(), "{last:#?}");
-    assert!(matches!(last.events.last().unwrap().what, Happening::Stopped { .. }), "{last:#?}");
+    let stopped = &last.events.last().unwrap().what;
+    assert!(
+        matches!(stopped, Happening::Stopped { by, flows: Some(_) } if by == "`shunt down`"),
+        "{last:#?}"
+    );
+}
+
+#[test]
+fn a_change_of_the_ruleset_is_named_with_its_table_chain_and_rule() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    let shuntd = Shuntd::on(lab.router()).engine("tc").start();
+    lab.router().run("nft add table inet extra && nft add chain inet extra late '{ type filter hook forward priority 10; }' && nft add rule inet extra late counter");
+    let wanted = [
+        "table inet extra added",
+        "chain late of table inet extra added",
+        "in chain late of table inet extra added",
+    ];
+    let mut seen = Vec::new();
+    let named = wait_for(SOON, || {
+        let (code, text) = shuntd.request("GET", "/v1/history?for_s=600", "").unwrap();
+        assert_eq!(code, 200, "{text}");
+        let table: HistoryTable = serde_json::from_str(&text).unwrap();
+        seen = table.events.into_iter().map(|event| event.text).collect();
+        wanted
+            .iter()
+            .all(|part| seen.iter().any(|text| text.contains("ruleset") && text.contains(part)))
+            .then_some(())
+    });
+    assert!(named.is_some(), "{seen:#?}");
+    shuntd.stop();
 }
 
 #[test]

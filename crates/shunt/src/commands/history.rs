@@ -25,9 +25,9 @@ use view::Shown;
 /// router's clock.
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
-    /// Only this time until now, such as 2h; at most a day.
-    #[arg(long = "for", visible_alias = "time", value_name = "TIME", default_value = "1d", value_parser = range)]
-    during: Duration,
+    /// Only this time until now, such as 2h, with everything that happened in it; at most a day [default: 1d].
+    #[arg(long = "for", visible_alias = "time", value_name = "TIME", value_parser = range)]
+    during: Option<Duration>,
     /// Only what happened, not the traffic.
     #[arg(long)]
     events: bool,
@@ -58,14 +58,15 @@ impl Command for HistoryArgs {
     async fn run(plan: Self, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
         let lines = Screen::of_stdout().map(|screen| screen.rows.saturating_sub(OTHER_LINES).max(ROWS_MIN));
         let rows = (!context.json).then(|| u64::from(lines.unwrap_or(ROWS)));
-        let range = Range { for_s: plan.during.as_secs(), rows };
+        let range =
+            Range { for_s: plan.during.map_or(HistoryTable::KEPT_S, |during| during.as_secs()), rows };
         let Answered { answer: mut table, is_kept } =
             get_or_kept::<HistoryTable>(&context.client, &range.path(), ("--kept-history", &range)).await?;
         if plan.events {
             table.rows.clear();
         }
         let until = table.now;
-        show(&Shown { table, only_events: plan.events })?;
+        show(&Shown { table, only_events: plan.events, all_events: plan.during.is_some() })?;
         if is_kept { Err(kept_until(&context.instance, until).into()) } else { Ok(()) }
     }
 }
@@ -106,8 +107,10 @@ pub(crate) mod tests {
 
     #[test]
     fn the_time_is_at_most_a_day() {
-        let during = |words: &str| parse_args::<HistoryArgs>(words).map(|args| args.during.as_secs());
-        assert_eq!((during("").unwrap(), during("--for 2h").unwrap()), (86_400, 7200));
+        let during = |words: &str| {
+            parse_args::<HistoryArgs>(words).map(|args| args.during.map(|during| during.as_secs()))
+        };
+        assert_eq!((during("").unwrap(), during("--for 2h").unwrap()), (None, Some(7200)));
         for wrong in ["--for 2days", "--for 1s", "--for x"] {
             assert!(during(wrong).is_err(), "{wrong}");
         }

@@ -10,6 +10,7 @@ use crate::{
 use clap::Args;
 use hyper::Method;
 use shunt_api::{Reload, ReloadRequest};
+use std::path::PathBuf;
 use view::Reloaded;
 
 /// Let the running daemon read its configuration file again, and apply what differs.
@@ -25,6 +26,9 @@ pub(crate) struct ReloadArgs {
     /// Apply the keys that need no restart although others need one.
     #[arg(long)]
     partial: bool,
+    /// With --dry-run: say what this file would change in place of the daemon's own.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 impl Command for ReloadArgs {
@@ -32,13 +36,15 @@ impl Command for ReloadArgs {
     const EXAMPLES: &str = "
         [shunt reload]
         shunt reload --dry-run # what differs from the file, and what each key needs
+        shunt reload --dry-run --config new.toml # what another file would change
         shunt reload # apply the file
         shunt reload --partial # apply what needs no restart
     ";
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, _: &Context) -> anyhow::Result<ReloadRequest> {
-        Ok(ReloadRequest { dry_run: self.dry_run, partial: self.partial })
+        let file = self.config.as_deref().map(super::up::absolute_name).transpose()?;
+        Ok(ReloadRequest { dry_run: self.dry_run, partial: self.partial, file })
     }
 
     async fn run(plan: ReloadRequest, context: &Context, show: Show<'_>) -> anyhow::Result<()> {

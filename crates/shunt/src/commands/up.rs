@@ -6,12 +6,13 @@ use crate::{
     client::{candidates, control::Client},
     command::{Command, Context},
     daemon::{POLL_INTERVAL, Program, Started},
-    failure::unreadable,
+    failure::{bad_file, unreadable},
     output::{Show, write_stderr},
 };
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
-use shunt_api::{DryRun, EngineChoice, Failure, Instance, Status};
+use hyper::Method;
+use shunt_api::{DryRun, EngineChoice, Failure, Instance, Reload, ReloadRequest, Status};
 use std::{
     convert::Infallible,
     ffi::OsString,
@@ -39,7 +40,8 @@ pub(crate) struct UpArgs {
     #[arg(long)]
     foreground: bool,
     /// Print which ports would be used, by which engine, what would stay slow, and why; attach nothing. Also while the
-    /// instance runs, which goes on as before: to try another configuration.
+    /// instance runs, which goes on as before: to try another configuration. Then the keys that differ are named, too,
+    /// with what a reload would do.
     #[arg(long, conflicts_with = "foreground")]
     dry_run: bool,
 }
@@ -74,11 +76,14 @@ pub(crate) struct Start {
     mode: Mode,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Mode {
     Background,
     Foreground,
-    DryRun,
+    /// With the configuration file, if one was named.
+    DryRun {
+        file: Option<String>,
+    },
 }
 
 impl Command for UpArgs {
@@ -94,11 +99,12 @@ impl Command for UpArgs {
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, context: &Context) -> anyhow::Result<Start> {
+        let file = self.daemon.config.as_deref().map(absolute_name).transpose()?;
         Ok(Start {
             program: Program::find()?,
             args: daemon_args(&context.instance, &self.daemon)?,
             mode: match self {
-                Self { dry_run: true, .. } => Mode::DryRun,
+                Self { dry_run: true, .. } => Mode::DryRun { file },
                 Self { foreground: true, .. } => Mode::Foreground,
                 Self { .. } => Mode::Background,
             },
@@ -112,7 +118,10 @@ impl Command for UpArgs {
         let Start { program, args, mode } = plan;
         match mode {
             Mode::Foreground => return Err(program.exec(&args)),
-            Mode::DryRun => return show(&program.ask::<DryRun>("--dry-run", &args)?),
+            Mode::DryRun { file } => {
+                let plan = program.ask::<DryRun>("--dry-run", &args)?;
+                return show_plan(plan, client, file, show).await;
+            }
             Mode::Background => {}
         }
         let mut started = program.start(instance, &args)?;
@@ -123,6 +132,32 @@ impl Command for UpArgs {
         };
         show(&StartedDaemon { status, log })
     }
+}
+
+/// Shows a plan, and what a reload of the daemon that runs would do. Fails as the reload would.
+async fn show_plan(
+    mut plan: DryRun,
+    client: &Client,
+    file: Option<String>,
+    show: Show<'_>,
+) -> anyhow::Result<()> {
+    if !plan.running {
+        return show(&plan);
+    }
+    let request = ReloadRequest { dry_run: true, partial: false, file };
+    let tried = client.send::<Reload>(Method::POST, "/v1/reload", &request).await;
+    let failure = tried.map(|reload| plan.reload = Some(reload)).err();
+    show(&plan)?;
+    failure.map_or(Ok(()), Err)
+}
+
+/// The absolute path of a configuration file, as text.
+///
+/// # Errors
+/// If there is no such path, or it is not UTF-8.
+pub(super) fn absolute_name(path: &Path) -> Result<String, Failure> {
+    let absolute = absolute(path)?.into_os_string().into_string();
+    absolute.map_err(|name| bad_file(path, format!("the path is not UTF-8: {}", name.display())))
 }
 
 /// The command line of the daemon.

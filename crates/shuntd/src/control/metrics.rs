@@ -203,7 +203,16 @@ impl Page {
             let help = "Memory of the daemon's maps in the kernel, the flow table among them.";
             self.gauge("shunt_maps_memory_bytes", help, costs.maps_bytes as f64)?;
             if let Some(cores) = costs.programs_cores {
-                self.gauge("shunt_programs_cores", "Cores that the programs in the kernel use.", cores)?;
+                let help = "Cores that the programs in the kernel use, over ten seconds.";
+                self.gauge("shunt_programs_cores", help, cores)?;
+            }
+            let help = "Cores that the daemon uses, over ten seconds.";
+            self.gauge("shunt_daemon_cores", help, costs.daemon_cores)?;
+            if let Some(week) = &costs.week {
+                let row = |part: &str, hours: f64| ([part.to_owned()], hours * 3600.0);
+                let rows = [row("daemon", week.daemon_core_hours), row("programs", week.programs_core_hours)];
+                let help = "Core seconds that Shunt itself has used within the last seven days.";
+                self.gauges(("shunt_cost_week_core_seconds", help), ["part"], rows)?;
             }
         }
         Ok(())
@@ -216,13 +225,19 @@ impl Page {
             [row("value", bounds.value), row("low", bounds.low), row("high", bounds.high)]
         };
         if let Some(cores) = &savings.now_cores {
-            let help = "Cores that the fast path saves now; with bounds.";
+            let help = "Cores that the fast path saves, over ten seconds; with bounds.";
             self.gauges(("shunt_saved_cores", help), ["bound"], rows(cores))?;
         }
         if let Some(hours) = &savings.week_core_hours {
             let help = "Core seconds that the fast path has saved within the last seven days; with bounds.";
             let seconds = rows(hours).map(|(label, hours)| (label, hours * 3600.0));
             self.gauges(("shunt_saved_week_core_seconds", help), ["bound"], seconds)?;
+        }
+        if let Some(costs) = &savings.sampling
+            && let Some(packets) = costs.packets_cores
+        {
+            let help = "Cores that the measurement of savings takes, over the last hour.";
+            self.gauge("shunt_sampling_cores", help, costs.daemon_cores + packets)?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::Daemon;
 use shunt_bpf::Dependency;
-use shunt_core::{Action, Cause, Event, Scope};
+use shunt_core::{Action, Cause, ChangeDetails, Event, Scope};
 use std::time::Instant;
 
 impl Daemon {
@@ -42,8 +42,8 @@ impl Daemon {
         match action {
             Action::MoveEpoch(cause) => {
                 self.plane.control().move_epoch();
-                let device = self.core.take_device(cause);
-                self.count_move(cause, device);
+                let change = self.core.take_change(cause);
+                self.count_move(cause, change);
             }
             Action::MoveEpochFor(cause, scope) => self.move_epoch_for(cause, scope),
             Action::Beat => self.beat(),
@@ -97,8 +97,8 @@ impl Daemon {
             // The filter of the socket may have moved it, before the daemon heard of the change.
             Some(Ok(false)) if self.plane.control().epoch() == self.counted_epoch => {}
             Some(Ok(_)) => {
-                let device = self.core.take_device(cause);
-                self.count_move(cause, device);
+                let change = self.core.take_change(cause);
+                self.count_move(cause, change);
             }
             Some(Err(error)) => {
                 tracing::debug!("cannot tell which flows a change concerns: {error}");
@@ -108,13 +108,13 @@ impl Daemon {
         }
     }
 
-    /// Counts a move of the epoch, for the change of a device if it is about one.
-    pub(super) fn count_move(&mut self, cause: Cause, device: Option<String>) {
+    /// Counts a move of the epoch, and notes the change.
+    pub(super) fn count_move(&mut self, cause: Cause, change: ChangeDetails) {
         let epoch = self.plane.control().epoch();
         self.counted_epoch = epoch;
         *self.epoch_moves.entry(cause).or_default() += 1;
         self.last_move = Some((Instant::now(), cause));
-        self.note_move(cause, device);
+        self.note_move(cause, change);
         self.trace_stream.send_epoch(epoch, &cause.to_string());
         tracing::debug!("epoch {epoch}: {cause}");
     }

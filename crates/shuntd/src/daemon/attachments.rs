@@ -6,7 +6,7 @@ use shunt_api::{Engine, EngineChoice};
 use shunt_bpf::{
     AttachedTc, HandedPort, LeavingPort, TcPrograms, XdpChange, XdpProgram, abi, attach::AttachMode,
 };
-use shunt_core::{Action, Bridged, Cause, Event, PortSetting, SurveyCounts};
+use shunt_core::{Action, Bridged, Cause, ChangeDetails, Event, PortSetting, SurveyCounts};
 use shunt_kernel::Linux;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
@@ -94,7 +94,8 @@ impl Daemon {
         let programs = self.plane.add_port(ifindex, flags_until_xdp(setting), !pretends_missing("tcx"));
         if self.plane.control().epoch() != epoch {
             let device = self.name(ifindex);
-            self.count_move(Cause::Engine, Some(device));
+            let change = ChangeDetails { device: Some(device), object: None };
+            self.count_move(Cause::Engine, change);
         }
         let programs = match programs {
             Ok(programs) => programs,

@@ -359,6 +359,9 @@ impl Daemon {
     }
 }
 
+/// Who changes queues without a reload.
+const BY_QOS: &str = "shunt qos";
+
 impl Daemon {
     /// The queues of all ports that have some, and what they have counted.
     pub(super) fn qos_status(&self) -> Vec<QosStatus> {
@@ -395,7 +398,9 @@ impl Daemon {
             }
         }
         let count = table.len() as u64;
+        let before = self.config.qos.clone();
         self.config.qos.extend(table);
+        self.note_queues(&before, BY_QOS);
         self.reloads.compare_again();
         self.send_qos();
         Ok(count)
@@ -406,7 +411,9 @@ impl Daemon {
         if let Some(unknown) = removal.ports.iter().find(|port| !self.config.qos.contains_key(*port)) {
             return Err(Failure::new(FailureCode::PortMissing, format!("`{unknown}` has no queues")));
         }
+        let before = self.config.qos.clone();
         self.config.qos.retain(|port, _| !removal.ports.contains(port));
+        self.note_queues(&before, BY_QOS);
         self.reloads.compare_again();
         self.send_qos();
         Ok(removal.ports.len() as u64)

@@ -35,6 +35,8 @@ pub(crate) struct Recorder {
     savings: SavingsBook,
     meter: Meter,
     seen: Seen,
+    /// What has changed in the ruleset until the epoch moves for it.
+    changed_rules: Option<String>,
     ticks: u32,
     intervals: u32,
     /// What was counted, and when, at the last reading.
@@ -65,6 +67,7 @@ impl Recorder {
             savings,
             meter: Meter::default(),
             seen: Seen::default(),
+            changed_rules: None,
             ticks: 0,
             intervals: 0,
             interval: (now, Counters::default()),
@@ -83,12 +86,19 @@ impl Recorder {
 
     /// What Shunt itself costs.
     pub(super) fn costs(&self) -> OwnCosts {
-        self.costs.view()
+        let week = Some(self.savings.week_costs(Clock::read().now()));
+        OwnCosts { week, ..self.costs.view() }
     }
 
     /// What the fast path saves.
     pub(super) fn savings(&self) -> Savings {
-        self.savings.view(Clock::read().now())
+        let clock = Clock::read();
+        self.savings.view(clock.now(), clock.since_boot())
+    }
+
+    /// Takes the words for a change of the ruleset, which is about to move the epoch.
+    pub(super) fn set_changed_rules(&mut self, changed: Option<String>) {
+        self.changed_rules = changed;
     }
 
     /// Lets the programs be measured for a few seconds.
@@ -121,6 +131,8 @@ impl Daemon {
         };
         self.recorder.interval = (now, counters);
         self.recorder.minute = (now, counters);
+        self.recorder.costs.record_daemon();
+        self.note_restart();
         self.see_first();
         self.measure(false);
     }
@@ -142,7 +154,6 @@ impl Daemon {
     fn record_interval(&mut self) {
         self.record_faults();
         self.count_interval();
-        self.recorder.costs.record_daemon();
         self.recorder.intervals += 1;
         let minute_is_over = self.recorder.intervals.is_multiple_of(MINUTE_INTERVALS);
         if minute_is_over {
@@ -161,6 +172,8 @@ impl Daemon {
         let recorder = &mut self.recorder;
         recorder.costs.record_packets(packets_since(&counters, packets(&earlier)), seconds);
         let saved = recorder.savings.add_interval(Clock::read().now(), &since(&counters, &earlier), seconds);
+        let own = recorder.costs.record_daemon();
+        recorder.savings.add_own(&own);
         recorder.minute_saved = recorder.minute_saved.zip(saved).map(|(sum, saved)| sum + saved);
     }
 
@@ -237,7 +250,8 @@ impl Daemon {
         if let Some(last) = self.recorder.waiting.take() {
             self.recorder.end_minute(last, devices);
         }
-        self.recorder.history.note(Happening::Stopped { by: by.to_owned() });
+        let flows = Some(u64::from(self.sweeper.totals().active));
+        self.recorder.history.note(Happening::Stopped { by: by.to_owned(), flows });
         let file = self.recorder.history.replacement(false);
         self.keep("write-history", file, LOSS);
         self.write_savings();

@@ -151,7 +151,7 @@ impl Daemon {
         self.in_background(
             BlockingThread::Files,
             "reload",
-            move |kernel| running.prepare(kernel, request),
+            move |kernel| running.prepare(kernel, &request),
             |daemon, prepared| daemon.on_prepared(prepared),
         );
     }
@@ -264,6 +264,7 @@ impl Daemon {
         }
         if other_queues {
             self.send_qos();
+            self.note_queues(&old.qos, "a reload");
             self.warn_of_unused_queues();
         }
         self.warn_of_unused_keys();

@@ -3,7 +3,7 @@
 
 use super::timeline::Clock;
 use shunt_api::{Happening, HistoryEvent, HistoryTable};
-use std::{mem::discriminant, time::Duration};
+use std::{collections::VecDeque, mem::discriminant, time::Duration};
 
 /// The same again within this time is no further event.
 const SAME: Duration = Duration::from_secs(600);
@@ -21,7 +21,13 @@ struct Noted {
 pub(super) struct EventLog {
     earlier: Vec<HistoryEvent>,
     own: Vec<(Duration, Noted)>,
+    /// Events that were removed for later ones of their kind: when each was last, and how often. In the last place,
+    /// further ones are added up.
+    left_out: VecDeque<(Duration, u64)>,
 }
+
+/// Events that were left out are remembered one by one up to this number.
+const LEFT_OUT_MAX: usize = 256;
 
 /// Stations that have been named stay named: whoever invents others must not hide them.
 const fn stays(what: &Happening) -> bool {
@@ -39,7 +45,7 @@ impl EventLog {
             }
         }
         kept.reverse();
-        Self { earlier: kept, own: Vec::new() }
+        Self { earlier: kept, own: Vec::new(), left_out: VecDeque::new() }
     }
 
     /// Adds an event of now.
@@ -59,7 +65,7 @@ impl EventLog {
             if stays(&what) {
                 return;
             }
-            self.remove_oldest(&what);
+            self.remove_oldest(&what, clock);
         }
         self.own.push((now, Noted { last: now, times: 1, what }));
     }
@@ -76,19 +82,36 @@ impl EventLog {
         earlier + self.own.iter().filter(|(_, noted)| discriminant(&noted.what) == kind).count()
     }
 
-    fn remove_oldest(&mut self, what: &Happening) {
+    fn remove_oldest(&mut self, what: &Happening, clock: Clock) {
         let kind = discriminant(what);
         if let Some(at) = self.earlier.iter().position(|event| discriminant(&event.what) == kind) {
-            self.earlier.remove(at);
+            let removed = self.earlier.remove(at);
+            let ago = Duration::from_secs(clock.now().saturating_sub(removed.last_at));
+            self.leave_out(clock.since_boot().saturating_sub(ago), removed.times);
         } else if let Some(at) = self.own.iter().position(|(_, noted)| discriminant(&noted.what) == kind) {
-            self.own.remove(at);
+            let (_, removed) = self.own.remove(at);
+            self.leave_out(removed.last, removed.times);
         }
+    }
+
+    fn leave_out(&mut self, last: Duration, times: u64) {
+        let is_full = self.left_out.len() >= LEFT_OUT_MAX;
+        match self.left_out.back_mut().filter(|_| is_full) {
+            Some((at, sum)) => (*at, *sum) = ((*at).max(last), *sum + times),
+            None => self.left_out.push_back((last, times)),
+        }
+    }
+
+    /// How many events since `time`, in seconds since 1970, were removed for later ones.
+    pub(super) fn left_out(&self, time: u64, clock: Clock) -> u64 {
+        self.left_out.iter().filter(|(last, _)| clock.at(*last) >= time).map(|(_, times)| times).sum()
     }
 
     /// Removes events that ended before a time. Those that seem to be of the future stay: the clock may not be set yet.
     pub(super) fn forget_before(&mut self, time: u64, clock: Clock) {
         self.earlier.retain(|event| event.last_at >= time);
         self.own.retain(|(_, noted)| clock.at(noted.last) >= time);
+        self.left_out.retain(|(last, _)| clock.at(*last) >= time);
     }
 
     /// All events, oldest first.
@@ -106,9 +129,10 @@ impl EventLog {
     pub(super) fn memory_bytes(&self) -> usize {
         // Texts of events have about a hundred bytes.
         const TEXT: usize = 100;
+        let left_out = self.left_out.capacity() * size_of::<(Duration, u64)>();
         let own = self.own.capacity() * size_of::<(Duration, Noted)>();
         let earlier = self.earlier.capacity() * size_of::<HistoryEvent>();
-        own + earlier + (self.own.len() + self.earlier.len()) * TEXT
+        own + earlier + left_out + (self.own.len() + self.earlier.len()) * TEXT
     }
 }
 
@@ -117,7 +141,7 @@ mod tests {
     use super::*;
 
     fn invalidated(cause: &str) -> Happening {
-        Happening::Invalidated { cause: cause.to_owned(), device: None }
+        Happening::Invalidated { cause: cause.to_owned(), device: None, object: None }
     }
 
     #[test]
@@ -141,6 +165,10 @@ mod tests {
         let list = log.list(Clock::new(20_000, 20_000));
         assert_eq!((list.len(), &list[0].what), (1 + HistoryTable::OF_A_KIND_MAX, &Happening::Released));
         assert_eq!(list.last().unwrap().what, invalidated("9999"));
+        // None was forgotten in silence.
+        let left_out = 10_000 - HistoryTable::OF_A_KIND_MAX as u64;
+        assert_eq!(log.left_out(0, Clock::new(20_000, 20_000)), left_out);
+        assert_eq!(log.left_out(15_000, Clock::new(20_000, 20_000)), 0);
     }
 
     fn kept(at: u64, what: Happening) -> HistoryEvent {
@@ -150,7 +178,7 @@ mod tests {
     #[test]
     fn kept_events_come_first_and_those_of_a_kind_are_bounded_across_restarts() {
         const MOST: usize = HistoryTable::OF_A_KIND_MAX;
-        let stopped = Happening::Stopped { by: "x".to_owned() };
+        let stopped = Happening::Stopped { by: "x".to_owned(), flows: None };
         let released = (0..600).map(|at| kept(at, Happening::Released));
         let mut log = EventLog::new(std::iter::once(kept(0, stopped.clone())).chain(released).collect());
         log.add(Clock::new(5, 1000), invalidated("link"));

@@ -22,6 +22,7 @@ pub(crate) struct Answer {
     pub(super) now: u64,
     pub(super) minutes: Vec<(u64, Arc<Minute>)>,
     pub(super) events: Vec<HistoryEvent>,
+    pub(super) left_out: u64,
     pub(super) memory_bytes: u64,
 }
 
@@ -72,6 +73,7 @@ impl Answer {
             now: self.now,
             rows: sums.into_iter().map(Sum::row).collect(),
             events: self.events.into_iter().filter(|event| event.last_at >= from).map(with_text).collect(),
+            left_out: self.left_out,
             memory_bytes: self.memory_bytes,
         }
     }

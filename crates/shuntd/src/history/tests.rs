@@ -111,12 +111,12 @@ fn a_restart_keeps_the_history_and_tells_a_stop_from_a_crash() {
     let mut first = history(directory.path(), 100, 1_000_000);
     first.set_clock(Clock::new(160, 1_000_060));
     count(&mut first, 400);
-    first.note(Happening::Stopped { by: "signal".to_owned() });
+    first.note(Happening::Stopped { by: "signal".to_owned(), flows: None });
     first.replacement(false).write().unwrap();
     // The machine starts again.
     let mut second = history(directory.path(), 20, 1_000_200);
     let started = |after_crash| Happening::Started { version: "1.0".to_owned(), after_crash };
-    let stopped = Happening::Stopped { by: "signal".to_owned() };
+    let stopped = Happening::Stopped { by: "signal".to_owned(), flows: None };
     assert_eq!(events(&second), [started(false), stopped.clone(), started(false)]);
     second.set_clock(Clock::new(80, 1_000_260));
     count(&mut second, 400);

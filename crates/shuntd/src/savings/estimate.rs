@@ -3,14 +3,9 @@
 //! The slow path of a sample is not Linux without Shunt. The kernel calls Shunt's programs, and with XDP, the driver
 //! makes frames that XDP can read. Nobody can measure either, but each has a bound.
 
-use super::round::Round;
+use super::{outliers, round::Round};
 use shunt_api::Bounds;
 
-/// A round is left out if it is so many times further from the median than half of the others: something else had the
-/// CPU, such as the host of a virtual machine.
-const OUTLIER: f64 = 6.0;
-/// At most one in so many rounds is left out.
-const OUTLIERS: usize = 4;
 /// The largest part of the slow path's time in which the kernel calls Shunt's programs, without the programs: 4.3 to
 /// 7.4 % of the instructions (`docs/performance/peers.md`).
 const CALLS: f64 = 0.08;
@@ -29,6 +24,9 @@ pub(super) struct Estimate {
     pub(super) saved: Bounds,
     /// Whether only the upper bound tells something: Linux without Shunt may forward merged packets.
     pub(super) at_most: bool,
+    /// Half of the confidence interval, and the rounds that it is from.
+    spread_ns: f64,
+    rounds: usize,
 }
 
 /// Both paths of some rounds together.
@@ -43,7 +41,7 @@ impl Estimate {
     /// Shunt's own programs is added as a whole, and so is what only Linux with Shunt does. `None` with fewer than
     /// three rounds.
     pub(super) fn of(rounds: &[Round], xdp: bool) -> Option<Self> {
-        let rounds = without_outliers(rounds);
+        let rounds = outliers::without(rounds, Round::difference_ns);
         if rounds.len() < 3 {
             return None;
         }
@@ -62,7 +60,8 @@ impl Estimate {
         let t = T[(rounds.len() - 2).min(T.len() - 1)];
         let hooks = rounds.iter().map(|round| round.hooks_ns).sum::<f64>() / count;
         let hooks_doubt = rounds.iter().map(|round| round.hooks_doubt_ns).sum::<f64>() / count;
-        let half = t * deviation + hooks_doubt;
+        let spread_ns = t * deviation;
+        let half = spread_ns + hooks_doubt;
         let sampled = slow_ns - hooks - fast_ns;
         // The fast path needs the frames, too, so making one takes at most as long as the whole fast path.
         let frames = if xdp { fast_ns } else { 0.0 };
@@ -71,23 +70,14 @@ impl Estimate {
         // Linux takes some time.
         let low = if at_most { -fast_ns } else { sampled - half - (slow_ns - hooks) * CALLS - frames };
         let value = (low + high) / 2.0;
-        Some(Self { slow_ns: value + fast_ns, fast_ns, saved: Bounds { value, low, high }, at_most })
+        let saved = Bounds { value, low, high };
+        Some(Self { slow_ns: value + fast_ns, fast_ns, saved, at_most, spread_ns, rounds: rounds.len() })
     }
-}
 
-fn without_outliers(rounds: &[Round]) -> Vec<Round> {
-    let median = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or_default()
-    };
-    let middle = median(rounds.iter().map(Round::difference_ns).collect());
-    let distance = |round: &Round| (round.difference_ns() - middle).abs();
-    let usual = median(rounds.iter().map(distance).collect());
-    let mut kept = rounds.to_vec();
-    kept.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
-    let least = rounds.len() - rounds.len() / OUTLIERS;
-    while kept.len() > least && kept.last().is_some_and(|last| distance(last) > OUTLIER * usual) {
-        kept.pop();
+    /// How many rounds, if they differ as much as these, leave less doubt than the value; `None` if no number does.
+    pub(super) fn rounds_for_certainty(&self) -> Option<usize> {
+        // The spread falls with the root of the number, and the rest of the doubt stays.
+        let room = self.saved.low + self.spread_ns;
+        (room > 0.0).then(|| (self.rounds as f64 * (self.spread_ns / room).powi(2)).ceil() as usize)
     }
-    kept
 }

@@ -2,7 +2,7 @@
 
 use super::{
     DatedRound,
-    hours::{Hours, Packets},
+    hours::{Hours, OwnTime, Packets},
     round::Round,
     traffic::Traffic,
 };
@@ -44,6 +44,9 @@ struct FileHour {
     s: f64,
     all: u64,
     packets: BTreeMap<String, u64>,
+    /// Absent from files of earlier versions.
+    #[serde(default)]
+    own: OwnTime,
 }
 
 pub(super) fn encode(kept: &Kept) -> Result<Vec<u8>, String> {
@@ -55,6 +58,7 @@ pub(super) fn encode(kept: &Kept) -> Result<Vec<u8>, String> {
         s: hour.seconds,
         all: hour.all,
         packets: hour.by_traffic.iter().map(|(traffic, count)| (traffic.to_string(), *count)).collect(),
+        own: hour.own,
     };
     let file = File {
         format: FORMAT,
@@ -76,10 +80,10 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Kept, String> {
         let dated = |FileRound { at, round }| DatedRound { at, round };
         Ok((traffic.parse()?, list.into_iter().map(dated).collect()))
     };
-    let hour = |FileHour { at, s, all, packets }| {
+    let hour = |FileHour { at, s, all, packets, own }| {
         let parse = |(traffic, count): (String, u64)| Ok::<_, String>((traffic.parse()?, count));
         let by_traffic = packets.into_iter().map(parse).collect::<Result<_, _>>()?;
-        Ok::<_, String>((at, Packets { all, by_traffic, seconds: s }))
+        Ok::<_, String>((at, Packets { all, by_traffic, seconds: s, own }))
     };
     Ok(Kept {
         machine: file.machine,

@@ -1,6 +1,6 @@
 //! A round: the fast path and the slow path in turn, some milliseconds each.
 
-use super::traffic::Traffic;
+use super::{outliers, traffic::Traffic};
 use serde::{Deserialize, Serialize};
 use shunt_api::CannotTell;
 use shunt_bpf::{
@@ -10,6 +10,8 @@ use shunt_bpf::{
 
 /// The packets that each path needs in a round.
 const PACKETS_MIN: f64 = 20.0;
+/// One in so many turns may fail.
+const FAILED: usize = 4;
 /// How much the rates of both paths may differ: traffic that changes so much belongs to no kind.
 const STEADY: f64 = 2.0;
 /// The share of packets that may take the fast path while the slow path is sampled.
@@ -104,12 +106,44 @@ fn sampled(fast: &Counters, slow: &Counters) -> f64 {
 }
 
 impl Round {
-    /// A round of windows, without the time of Shunt's own programs.
+    /// A round of turns, each of which has a window of both paths, without the time of Shunt's own programs. Turns that
+    /// something else disturbed are left out.
+    ///
+    /// # Errors
+    /// If the windows cannot be compared.
+    pub(crate) fn of_turns(fast: &[Counted], slow: &[Counted]) -> Result<Self, CannotTell> {
+        let all = Self::new(fast, slow)?;
+        let turns = fast.iter().zip(slow);
+        let turns: Vec<Self> = turns.filter_map(|(fast, slow)| Self::compare(fast, slow).ok()).collect();
+        if turns.len() < fast.len() - fast.len() / FAILED {
+            return Ok(all);
+        }
+        let turns = outliers::without(&turns, Self::difference_ns);
+        let sum = |part: fn(&Self) -> f64| turns.iter().map(part).sum();
+        Ok(Self {
+            fast_ns: sum(|turn| turn.fast_ns),
+            fast_pkts: sum(|turn| turn.fast_pkts),
+            slow_ns: sum(|turn| turn.slow_ns),
+            slow_pkts: sum(|turn| turn.slow_pkts),
+            ..Self::default()
+        })
+    }
+
+    /// A round of all windows together.
     ///
     /// # Errors
     /// If the windows cannot be compared.
     pub(crate) fn new(fast: &[Counted], slow: &[Counted]) -> Result<Self, CannotTell> {
         let (fast, slow) = (sum(fast), sum(slow));
+        let round = Self::compare(&fast, &slow)?;
+        let rates = (round.slow_pkts / slow.seconds) / (round.fast_pkts / fast.seconds);
+        if !(1.0 / STEADY..=STEADY).contains(&rates) {
+            return Err(CannotTell::Unsteady);
+        }
+        Ok(round)
+    }
+
+    fn compare(fast: &Counted, slow: &Counted) -> Result<Self, CannotTell> {
         let fast_pkts = fast.fast_packets();
         let slow_pkts: f64 = fast.ports.iter().zip(&slow.ports).map(|(fast, slow)| sampled(fast, slow)).sum();
         if fast_pkts < PACKETS_MIN || slow_pkts < PACKETS_MIN {
@@ -117,10 +151,6 @@ impl Round {
         }
         if slow.fast_packets() > slow_pkts * FAST_SHARE_MAX {
             return Err(CannotTell::Interrupted);
-        }
-        let rates = (slow_pkts / slow.seconds) / (fast_pkts / fast.seconds);
-        if !(1.0 / STEADY..=STEADY).contains(&rates) {
-            return Err(CannotTell::Unsteady);
         }
         Ok(Self { fast_ns: fast.net_ns, fast_pkts, slow_ns: slow.net_ns, slow_pkts, ..Self::default() })
     }

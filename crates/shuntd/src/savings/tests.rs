@@ -5,6 +5,7 @@ use shunt_api::Savings;
 use shunt_bpf::{NetReading, abi::reason::COST_SAMPLE};
 
 const NOW: u64 = 1_795_968_312;
+const SINCE_BOOT: Duration = Duration::from_secs(90_000);
 /// What the rounds of these tests are made of, in ns a packet.
 const FAST: f64 = 250.0;
 const SLOW: f64 = 1350.0;
@@ -115,7 +116,7 @@ fn a_round_that_something_else_disturbed_is_left_out_but_not_a_quarter_of_them()
 fn cores_follow_the_packets_and_a_week_is_told_for_the_known_part() {
     let directory = tempfile::tempdir().unwrap();
     let mut book = filled(&directory);
-    let view = book.view(NOW);
+    let view = book.view(NOW, SINCE_BOOT);
     let cores = view.now_cores.unwrap();
     assert!((cores.value - 0.095).abs() < 0.001 && cores.low < 0.09 && cores.high > 0.1, "{cores:?}");
     // A million packets of 0.95 us each.
@@ -126,15 +127,15 @@ fn cores_follow_the_packets_and_a_week_is_told_for_the_known_part() {
     // Traffic of another kind, of which nothing is known: the week is told for a third of the packets, which is too
     // little.
     assert_eq!(book.add_interval(NOW, &traffic(2000, 1000), 1000.0), None);
-    let view = book.view(NOW);
-    assert_eq!(view.now_unknown, Some(CannotTell::FewRounds { have: 0, need: ROUNDS_MIN as u32 }));
+    let view = book.view(NOW, SINCE_BOOT);
+    assert_eq!(view.now_unknown, Some(few_rounds(0)));
     assert!(view.week_core_hours.is_none() && (view.week_known_share - 1.0 / 3.0).abs() < 1e-9);
     // In a week, all of that is over.
     assert_eq!(
         book.add_interval(NOW + Savings::WEEK_S + 3600, &traffic(100_000, 10), 10.0).map(f64::round),
         Some(1.0)
     );
-    let view = book.view(NOW + Savings::WEEK_S + 3600);
+    let view = book.view(NOW + Savings::WEEK_S + 3600, SINCE_BOOT);
     assert!((view.week_known_share - 1.0).abs() < 1e-9, "{view:?}");
 }
 
@@ -143,26 +144,26 @@ fn without_ground_the_answer_is_cannot_tell() {
     let directory = tempfile::tempdir().unwrap();
     let mut book = book(&directory, "this one");
     let few = CannotTell::FewPackets { least_pps: Traffic::LEAST_PPS };
-    let nothing_yet = CannotTell::FewRounds { have: 0, need: ROUNDS_MIN as u32 };
-    assert_eq!(book.view(NOW).now_unknown, Some(nothing_yet));
+    let nothing_yet = few_rounds(0);
+    assert_eq!(book.view(NOW, SINCE_BOOT).now_unknown, Some(nothing_yet));
     book.add_interval(NOW, &traffic(100, 10), 10.0);
-    assert_eq!(book.view(NOW).now_unknown, Some(few));
+    assert_eq!(book.view(NOW, SINCE_BOOT).now_unknown, Some(few));
     let external = Counters { external_pkts: 1_000_000, ..traffic(100_000, 10) };
     book.add_interval(NOW, &external, 10.0);
-    assert_eq!(book.view(NOW).now_unknown, Some(CannotTell::External));
+    assert_eq!(book.view(NOW, SINCE_BOOT).now_unknown, Some(CannotTell::External));
     book.add_interval(NOW, &traffic(100_000, 10), 10.0);
     let (kind, _) = Traffic::of(&traffic(100_000, 10), 10.0).unwrap();
     let loaded = CannotTell::Loaded { busy: 0.3 };
     book.add_round(NOW, kind, Err(loaded.clone()));
-    assert_eq!(book.view(NOW).now_unknown, Some(loaded));
+    assert_eq!(book.view(NOW, SINCE_BOOT).now_unknown, Some(loaded));
     for more in [-3000.0, 3000.0, -2000.0, 2000.0, 1000.0, -1500.0] {
         book.add_round(NOW, kind, Ok(round(1000.0, more)));
     }
-    let view = book.view(NOW);
+    let view = book.view(NOW, SINCE_BOOT);
     assert!(matches!(view.now_unknown, Some(CannotTell::Uncertain { low, .. }) if low < 0.0), "{view:?}");
     assert!(view.week_core_hours.is_none());
     book.off = true;
-    assert_eq!(book.view(NOW).now_unknown, Some(CannotTell::Off));
+    assert_eq!(book.view(NOW, SINCE_BOOT).now_unknown, Some(CannotTell::Off));
     assert_eq!(book.due(Duration::from_secs(100), true), None);
 }
 
@@ -176,7 +177,7 @@ fn where_xdp_keeps_a_driver_from_merging_there_is_only_an_upper_bound() {
     for round in rounds(ROUNDS_MIN, 30.0) {
         book.add_round(NOW, kind, Ok(Round { merging: true, ..round }));
     }
-    let view = book.view(NOW);
+    let view = book.view(NOW, SINCE_BOOT);
     let Some(CannotTell::Merging { high }) = view.now_unknown else { panic!("{view:?}") };
     let costs = view.costs.unwrap();
     assert!(high > 0.1 && high < 0.11, "{high}");

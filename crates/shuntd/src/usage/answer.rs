@@ -89,6 +89,7 @@ impl Ledger {
 
     fn step(&self, step: Step, index: u32, wanted: &[&Host], query: &UsageQuery) -> UsageStep {
         let at = step.begin(index);
+        let incomplete = self.is_incomplete(at, at + step.seconds());
         let mut sum = wanted
             .iter()
             .map(|host| count(host.series.get(step, index)))
@@ -99,7 +100,7 @@ impl Ledger {
         let has_paths = self.tells_paths_apart(at);
         let (total, counted_s) = total(self.totals.get(step, index), has_paths);
         if !self.is_counted(step, index) {
-            return UsageStep { at, ..UsageStep::default() };
+            return UsageStep { at, incomplete, ..UsageStep::default() };
         }
         let sum = sum.view(has_paths);
         UsageStep {
@@ -109,6 +110,7 @@ impl Ledger {
             received: Some(sum.received),
             fast: sum.fast,
             total: Some(total),
+            incomplete,
         }
     }
 

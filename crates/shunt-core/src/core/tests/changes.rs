@@ -239,10 +239,27 @@ fn a_change_that_moves_the_epoch_has_its_device_until_the_kernel_has_finished() 
         (Event::Ruleset, Cause::Ruleset, None),
     ] {
         core.handle(now, event.clone());
-        assert_eq!(core.take_device(cause).as_deref(), device, "{event:?}");
+        assert_eq!(core.take_change(cause).device.as_deref(), device, "{event:?}");
         core.handle(now, Event::Finished(cause, Scope::Everything));
-        assert_eq!(core.take_device(cause).as_deref(), device, "{event:?}");
-        assert_eq!(core.take_device(cause), None);
+        assert_eq!(core.take_change(cause).device.as_deref(), device, "{event:?}");
+        assert_eq!(core.take_change(cause), ChangeDetails::default());
+    }
+}
+
+#[test]
+fn a_change_of_a_route_names_its_prefix_until_the_kernel_has_finished() {
+    let (mut core, now) = started(Choice::default(), router());
+    for (addr, len, words) in [
+        ("198.18.0.0", 16, "route 198.18.0.0/16 removed"),
+        ("0.0.0.0", 0, "default route of IPv4 removed"),
+        ("::", 0, "default route of IPv6 removed"),
+    ] {
+        let scope = Scope::Prefix { addr: addr.parse().unwrap(), len };
+        core.handle(now, Event::RouteGone(scope, Some(2)));
+        let change = ChangeDetails { device: Some("r1".to_owned()), object: Some(words.to_owned()) };
+        assert_eq!(core.take_change(Cause::Route), change);
+        core.handle(now, Event::Finished(Cause::Route, scope));
+        assert_eq!(core.take_change(Cause::Route), change);
     }
 }
 

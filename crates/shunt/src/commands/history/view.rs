@@ -12,16 +12,18 @@ pub(crate) struct Shown {
     pub(crate) table: HistoryTable,
     /// Whether the traffic was left out.
     pub(crate) only_events: bool,
+    /// Whether all events follow the traffic.
+    pub(crate) all_events: bool,
 }
 
 impl Answer for Shown {
     fn text(&self, format: Format) -> String {
-        let Self { table, only_events } = self;
+        let Self { table, only_events, all_events } = self;
         if *only_events {
-            return events(&table.events, table.events.len());
+            return events(table, table.events.len());
         }
-        let shown = if format.verbose { table.events.len() } else { EVENTS_SHOWN };
-        rows(&table.rows, format.verbose) + "\n" + &events(&table.events, shown)
+        let shown = if format.verbose || *all_events { table.events.len() } else { EVENTS_SHOWN };
+        rows(&table.rows, format.verbose) + "\n" + &events(table, shown)
     }
 
     fn json(&self) -> serde_json::Result<String> {
@@ -93,7 +95,8 @@ fn reasons(rows: &[HistoryRow]) -> String {
 }
 
 /// The last `shown` events.
-fn events(events: &[HistoryEvent], shown: usize) -> String {
+fn events(table: &HistoryTable, shown: usize) -> String {
+    let HistoryTable { events, left_out, .. } = table;
     if events.is_empty() {
         return "nothing happened in this time\n".to_owned();
     }
@@ -101,6 +104,13 @@ fn events(events: &[HistoryEvent], shown: usize) -> String {
     let mut text: String = last.iter().map(event).collect();
     if !earlier.is_empty() {
         text += &format!("{} before; see --events\n", units::count(earlier.len() as u64, "event"));
+    }
+    if *left_out > 0 {
+        let most = HistoryTable::OF_A_KIND_MAX;
+        let events = units::count(*left_out, "event");
+        text += &format!(
+            "{events} more in this time, no longer known: only the last {most} of a kind are kept\n"
+        );
     }
     text
 }
@@ -131,7 +141,7 @@ mod tests {
     use crate::golden::{JSON, TEXT, VERBOSE, assert_golden, sample, show};
 
     fn shown(only_events: bool) -> Shown {
-        Shown { table: sample(include_str!("golden/history.json")), only_events }
+        Shown { table: sample(include_str!("golden/history.json")), only_events, all_events: false }
     }
 
     #[test]
@@ -143,8 +153,25 @@ mod tests {
     }
 
     #[test]
+    fn all_events_of_a_time_are_shown_or_the_text_says_how_many_are_not() {
+        let mut few = shown(false);
+        assert!(show(&few, TEXT).contains("\n2 events before; see --events\n"));
+        few.all_events = true;
+        let text = show(&few, TEXT);
+        assert!(!text.contains("before; see") && text.contains("lan0: up"), "{text}");
+        few.table.left_out = 12;
+        let text = show(&few, TEXT);
+        assert!(
+            text.ends_with(
+                "12 events more in this time, no longer known: only the last 64 of a kind are kept\n"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn an_empty_history_says_so() {
-        let empty = |only_events| Shown { table: HistoryTable::default(), only_events };
+        let empty = |only_events| Shown { table: HistoryTable::default(), only_events, all_events: false };
         assert_eq!(show(&empty(true), TEXT), "nothing happened in this time\n");
         assert!(show(&empty(false), TEXT).starts_with("no traffic was counted in this time"));
     }

@@ -399,6 +399,13 @@ mod tests {
             ".saved_ns.value",
             ".saved_ns.low",
             ".saved_ns.high",
+            ".sampling.period_s",
+            ".sampling.packets_cores",
+            ".sampling.daemon_cores",
+            ".week.daemon_core_hours",
+            ".week.programs_core_hours",
+            ".week.counted_hours",
+            ".week.programs_hours",
         ];
         assert_eq!(text_lacks(&status(), &scaled), []);
         let text = show(&status(), VERBOSE);

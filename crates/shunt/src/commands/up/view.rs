@@ -1,9 +1,12 @@
 //! The texts of `shunt up`, also with --dry-run, and of `shunt probe`.
 
 use crate::{
-    commands::status::{
-        reasons::{engine_rows, reason_lines},
-        view::{brief, probe_table, ruleset, slow_causes, started, unused_keys, unused_queues},
+    commands::{
+        reload::view::Reloaded,
+        status::{
+            reasons::{engine_rows, reason_lines},
+            view::{brief, probe_table, ruleset, slow_causes, started, unused_keys, unused_queues},
+        },
     },
     render::{Answer, Format, Text, columns::align, json},
 };
@@ -36,7 +39,7 @@ impl Answer for StartedDaemon {
 
 impl Text for DryRun {
     fn text(&self, format: Format) -> String {
-        dry_run(self, format.verbose)
+        dry_run(self, format)
     }
 }
 
@@ -46,7 +49,7 @@ impl Text for ProbeReport {
     }
 }
 
-pub(crate) fn dry_run(plan: &DryRun, verbose: bool) -> String {
+pub(crate) fn dry_run(plan: &DryRun, format: Format) -> String {
     let mut text = if plan.running {
         format!(
             "instance {} runs and is not changed; started again with these options, it would attach to these ports\n",
@@ -60,7 +63,11 @@ pub(crate) fn dry_run(plan: &DryRun, verbose: bool) -> String {
     text += &slow_causes(&plan.slow_causes);
     text += &unused_queues(&plan.unused_queues);
     text += &unused_keys(&plan.unused_keys);
-    if verbose {
+    if let Some(reload) = &plan.reload {
+        let reloaded = Reloaded { reload: reload.clone(), instance: plan.instance.clone() };
+        text += &section("what `shunt reload` would do", &reloaded.text(format));
+    }
+    if format.verbose {
         text += &ruleset(&plan.ruleset, true);
         text += &probe_table("kernel", &plan.kernel);
     }
@@ -156,6 +163,9 @@ mod tests {
         assert!(
             show(&beside, TEXT).starts_with("instance default runs and is not changed; started again with")
         );
+        let reload = sample(include_str!("../reload/golden/reload.json"));
+        let compared = show(&DryRun { reload: Some(reload), ..beside }, TEXT);
+        assert!(compared.contains("\nwhat `shunt reload` would do\nkey "), "{compared}");
         assert_golden("golden/probe.json", &probe_report(), JSON);
         assert_golden("golden/probe.txt", &probe_report(), TEXT);
         let failing = ProbeReport {

@@ -115,7 +115,13 @@ impl UsageTable {
         let partly = |step: &UsageStep| {
             let is_part = step.counted_s + LATE_S < self.elapsed_s(step);
             let counted = units::time(step.counted_s);
-            if is_part { format!("{counted} counted") } else { String::new() }
+            let counted = if is_part { format!("{counted} counted") } else { String::new() };
+            let incomplete = if step.incomplete { "incomplete" } else { "" };
+            [counted.as_str(), incomplete]
+                .into_iter()
+                .filter(|note| !note.is_empty())
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         rows.extend(self.usage.steps.iter().map(|step| match step.count() {
             Some(count) => {
@@ -123,7 +129,11 @@ impl UsageTable {
                 row.extend(Some(partly(step)).filter(|note| !note.is_empty()));
                 row
             }
-            None => [minute(step.at).as_str(), "?", "?", "?", "?"].map(str::to_owned).to_vec(),
+            None => {
+                let mut row = [minute(step.at).as_str(), "?", "?", "?", "?"].map(str::to_owned).to_vec();
+                row.extend(step.incomplete.then(|| "incomplete".to_owned()));
+                row
+            }
         }));
         let mut text = align("<>>>><", &rows);
         if self.usage.steps.iter().any(|step| step.count().is_none()) {
@@ -176,15 +186,16 @@ impl UsageTable {
     /// Comma-separated values, each line with its period, so that files can be joined. What is not known is empty. No
     /// name of a host has a comma.
     fn csv(&self) -> String {
-        let Usage { from, to, counted_s, .. } = self.usage;
+        let Usage { from, to, counted_s, incomplete, .. } = self.usage;
         let head = "received_bytes,sent_bytes,received_packets,sent_packets,\
-            fast_received_bytes,fast_sent_bytes,fast_received_packets,fast_sent_packets,counted_s";
+            fast_received_bytes,fast_sent_bytes,fast_received_packets,fast_sent_packets,counted_s,incomplete";
         let period = |from, to| format!("{},{}", rfc3339(from), rfc3339(to));
         if self.by != By::Host {
             let mut text = format!("from,to,{head}\n");
             for step in &self.usage.steps {
                 let period = period(step.at, self.end(step));
-                let _ = writeln!(text, "{period},{},{}", values(step.count().as_ref()), step.counted_s);
+                let values = values(step.count().as_ref());
+                let _ = writeln!(text, "{period},{values},{},{}", step.counted_s, step.incomplete);
             }
             return text;
         }
@@ -194,11 +205,13 @@ impl UsageTable {
             let mac = host.mac.map(|mac| mac.to_string()).unwrap_or_default();
             let address = host.addresses.first().map(ToString::to_string).unwrap_or_default();
             let values = values(Some(&host.count));
-            let _ = writeln!(text, "{period},{},{mac},{address},{values},{counted_s}", name(host));
+            let _ =
+                writeln!(text, "{period},{},{mac},{address},{values},{counted_s},{incomplete}", name(host));
         }
         let rest = [("others", &self.usage.others), ("router", &self.usage.router)];
         for (name, count) in rest.into_iter().filter(|_| !self.one_host) {
-            let _ = writeln!(text, "{period},({name}),,,{},{counted_s}", values(Some(count)));
+            let values = values(Some(count));
+            let _ = writeln!(text, "{period},({name}),,,{values},{counted_s},{incomplete}");
         }
         text
     }
@@ -266,6 +279,24 @@ mod tests {
         let table = UsageTable { usage, by: By::Host, one_host: false, csv: false, is_kept: false };
         let text = show(&table, TEXT);
         assert!(text.contains(INCOMPLETE) && text.contains("\nnot attributed: at least "), "{text}");
+    }
+
+    #[test]
+    fn incomplete_steps_and_periods_are_marked_in_every_format() {
+        let mut usage = Usage { incomplete: true, ..sample() };
+        let last = usage.steps.len() - 1;
+        usage.steps[last].incomplete = true;
+        let table = |by, csv| UsageTable { usage: usage.clone(), by, one_host: false, csv, is_kept: false };
+        let text = show(&table(By::Hour, false), TEXT);
+        assert_eq!(text.lines().filter(|line| line.ends_with("incomplete")).count(), 1, "{text}");
+        let steps = show(&table(By::Hour, true), TEXT);
+        let marks: Vec<&str> = steps.lines().filter_map(|line| line.rsplit(',').next()).collect();
+        assert_eq!((marks[0], marks[marks.len() - 1]), ("incomplete", "true"), "{steps}");
+        assert_eq!(marks.iter().filter(|mark| **mark == "true").count(), 1, "{steps}");
+        let hosts = show(&table(By::Host, true), TEXT);
+        assert!(hosts.lines().skip(1).all(|line| line.ends_with(",true")), "{hosts}");
+        let json: serde_json::Value = serde_json::from_str(&show(&table(By::Hour, false), JSON)).unwrap();
+        assert_eq!(json["steps"][last]["incomplete"], true);
     }
 
     #[test]

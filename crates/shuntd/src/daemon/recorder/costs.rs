@@ -1,6 +1,6 @@
 //! What Shunt itself costs: CPU time of the daemon and of the programs, and memory.
 
-use crate::history::DeviceCounts;
+use crate::{history::DeviceCounts, savings::OwnTime};
 use nix::time::{ClockId, clock_gettime};
 use shunt_api::{EngineChange, OwnCosts, ProgramCost};
 use shunt_bpf::{ProgramMeter, ProgramRuns};
@@ -15,7 +15,7 @@ pub(super) const MEASURE: &str = "measure";
 /// At lower rates, a measurement of the programs has too few packets.
 const PACKETS_PER_S_MIN: f64 = OwnCosts::LEAST_PPS as f64;
 /// How long the programs are measured.
-const WINDOW: Duration = Duration::from_millis(250);
+const WINDOW: Duration = Duration::from_millis(OwnCosts::PROGRAMS_MS);
 /// How long the programs are measured again and again after somebody has asked for that.
 const WANTED: Duration = Duration::from_secs(5);
 /// Time after a change of engine, until flows have been learned again and take the new one.
@@ -135,14 +135,27 @@ impl Costs {
         }
     }
 
-    /// Reads the CPU time of the daemon.
-    pub(super) fn record_daemon(&mut self) {
-        let Ok(used) = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from) else { return };
+    /// Reads the CPU time of the daemon. Returns the CPU time since the last reading: that of the daemon, and that of
+    /// the programs, if it is known.
+    pub(super) fn record_daemon(&mut self) -> OwnTime {
+        let mut own = OwnTime::default();
+        let Ok(used) = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from) else {
+            return own;
+        };
         let now = Instant::now();
         if let Some((at, before)) = self.daemon.replace((now, used)) {
-            let time = now.duration_since(at).as_secs_f64();
-            self.daemon_cores = used.saturating_sub(before).as_secs_f64() / time.max(f64::MIN_POSITIVE);
+            own.counted_s = now.duration_since(at).as_secs_f64();
+            own.daemon_s = used.saturating_sub(before).as_secs_f64();
+            self.daemon_cores = own.daemon_s / own.counted_s.max(f64::MIN_POSITIVE);
+            if let Some(cores) = self.programs_cores() {
+                (own.programs_s, own.programs_known_s) = (cores * own.counted_s, own.counted_s);
+            }
         }
+        own
+    }
+
+    fn programs_cores(&self) -> Option<f64> {
+        self.packet_ns.map(|ns| ns * self.packets_per_s * 1e-9)
     }
 
     /// For `shunt status`.
@@ -150,13 +163,14 @@ impl Costs {
         let (maps_bytes, flow_bytes) = self.tables;
         OwnCosts {
             daemon_cores: self.daemon_cores,
-            programs_cores: self.packet_ns.map(|ns| ns * self.packets_per_s * 1e-9),
+            programs_cores: self.programs_cores(),
             daemon_bytes: self.daemon_bytes,
             maps_bytes,
             flow_bytes,
             programs: self.programs.clone(),
             measured_ago_s: self.measured.map(|measured| measured.elapsed().as_secs_f64()),
             unmeasured_since: self.changed.as_ref().map(|(change, _)| change.clone()),
+            week: None,
         }
     }
 }

@@ -2,9 +2,12 @@
 
 use super::super::Daemon;
 use crate::history::Clock;
-use shunt_api::{Engine, EngineChange, Happening, LongestStep, OffBy, RulesetStatus};
-use shunt_core::Cause;
-use std::collections::BTreeMap;
+use shunt_api::{
+    BitRate, Engine, EngineChange, Happening, LongestStep, OffBy, PortQos, QosTable, RestartKind,
+    RulesetStatus,
+};
+use shunt_core::{Cause, ChangeDetails};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What was seen last.
 #[derive(Debug, Default)]
@@ -45,11 +48,38 @@ impl Daemon {
         self.off_rules.list(0).into_iter().map(|rule| (rule.which.words(), rule.by)).collect()
     }
 
-    /// Notes a move of the epoch, with the device of the change if it is about one.
-    pub(in super::super) fn note_move(&mut self, cause: Cause, device: Option<String>) {
+    /// Notes a move of the epoch, with the device, route or part of the ruleset that has changed.
+    pub(in super::super) fn note_move(&mut self, cause: Cause, change: ChangeDetails) {
+        let ChangeDetails { device, object } = change;
+        let rules = if cause == Cause::Ruleset { self.recorder.changed_rules.take() } else { None };
+        let object = object.or(rules);
         let by_verify = cause == Cause::Off && self.recorder.seen.off_by_verify;
         let cause = if by_verify { "verify".to_owned() } else { cause.to_string() };
-        self.note(Happening::Invalidated { cause, device });
+        self.note(Happening::Invalidated { cause, device, object });
+    }
+
+    /// Notes queues that differ from those before.
+    pub(in super::super) fn note_queues(&mut self, before: &QosTable, by: &str) {
+        let now = self.config.qos.clone();
+        let changed: Vec<&String> =
+            now.keys().chain(before.keys()).filter(|port| now.get(*port) != before.get(*port)).collect();
+        for port in changed.into_iter().collect::<BTreeSet<_>>() {
+            let to = now.get(port).map(|qos| queue_changes(before.get(port), qos));
+            self.note(Happening::Queues { port: port.clone(), to, by: by.to_owned() });
+        }
+    }
+
+    /// Notes what became of the flows in a restart.
+    pub(super) fn note_restart(&mut self) {
+        let what = match self.hand_over.start.clone() {
+            Some(RestartKind::TakenOver { gap_ms }) => {
+                let entries = self.plane.usage().unwrap_or_default().entries;
+                Happening::FlowsKept { flows: entries.iter().map(|count| u64::from(*count)).sum(), gap_ms }
+            }
+            Some(RestartKind::Clean { why }) => Happening::FlowsLost { why },
+            None => return,
+        };
+        self.note(what);
     }
 
     /// Notes ports that have come, gone, or changed their engine or link.
@@ -141,6 +171,30 @@ impl Daemon {
 
 /// The most stations that are noted at a time.
 const STATIONS_NAMED: usize = 4;
+
+/// The rates of a port's queues as they were and as they are, and that the rest differs if it does.
+fn queue_changes(before: Option<&PortQos>, now: &PortQos) -> String {
+    let default = PortQos::default();
+    let was = before.unwrap_or(&default);
+    let rate = |name: &str, was: BitRate, now: BitRate| {
+        (was != now).then(|| format!("{name} {} instead of {}", bit_rate(now), bit_rate(was)))
+    };
+    let mut parts: Vec<String> = [rate("rate", was.rate, now.rate), rate("police", was.police, now.police)]
+        .into_iter()
+        .flatten()
+        .collect();
+    let same_rates = PortQos { rate: now.rate, police: now.police, ..was.clone() };
+    if same_rates != *now {
+        let classes: Vec<&str> = now.class.iter().map(|class| class.name.as_str()).collect();
+        let names = if classes.is_empty() { "none".to_owned() } else { classes.join(", ") };
+        parts.push(format!("bursts, framing or classes, which are now: {names}"));
+    }
+    parts.join("; ")
+}
+
+fn bit_rate(rate: BitRate) -> String {
+    if rate.0 == 0 { "none".to_owned() } else { shunt_wire::units::bits_per_second(rate.0) }
+}
 
 /// Why the ruleset stops learning, for some traffic at least; `None` if it does not.
 fn why_held(ruleset: &RulesetStatus) -> Option<String> {

@@ -3,10 +3,11 @@
 use crate::{
     daemon::{Daemon, blocking::BlockingThread},
     history::Clock,
-    savings::{Counted, Round, Traffic, overload},
+    savings::{Counted, Round, Spent, Traffic, overload},
 };
+use nix::time::{ClockId, clock_gettime};
 use shunt_api::CannotTell;
-use shunt_bpf::{NetTimeLoader, NetTimeMeter, ProgramMeter, schedule};
+use shunt_bpf::{NetTimeLoader, NetTimeMeter, ProgramMeter, abi::reason::COST_SAMPLE, schedule};
 use std::{
     fs,
     thread::sleep,
@@ -16,9 +17,9 @@ use std::{
 /// The name of a round, for `shunt status`.
 const ROUND: &str = "measure-savings";
 /// Each path is measured this often in a round, in turn.
-const TURNS: usize = 2;
+const TURNS: usize = 6;
 /// The fast packets that a window should have, and its bounds.
-const WINDOW_PACKETS: f64 = 2000.0;
+const WINDOW_PACKETS: f64 = 600.0;
 const WINDOW_MIN: Duration = Duration::from_millis(5);
 const WINDOW_MAX: Duration = Duration::from_millis(100);
 /// Time after a change of path, until batches are those of the path.
@@ -113,14 +114,18 @@ impl Daemon {
             }
         };
         let work = move |_: &mut shunt_kernel::Linux| {
+            let start = thread_time();
             let meter = match source {
                 Source::Loaded(meter) => Ok(meter),
                 Source::Loader(loader) => load(loader),
             };
+            let before = meter.as_ref().map_or(0, |meter| sampled(meter, &plan));
             let result = meter.as_ref().map_err(String::clone).map(|meter| run(meter, &plan));
-            (meter, result)
+            let packets = meter.as_ref().map_or(0, |meter| sampled(meter, &plan)).saturating_sub(before);
+            (meter, result, Spent { thread: thread_time().saturating_sub(start), packets })
         };
-        self.in_background(BlockingThread::Meter, ROUND, work, move |daemon, (meter, result)| {
+        self.in_background(BlockingThread::Meter, ROUND, work, move |daemon, (meter, result, spent)| {
+            daemon.recorder.savings.add_spent(Clock::read().since_boot(), traffic, spent);
             daemon.recorder.meter = match meter {
                 Ok(meter) => Meter::Loaded(meter),
                 Err(why) => Meter::Refused(why),
@@ -135,6 +140,17 @@ impl Daemon {
         }
         self.recorder.savings.add_round(Clock::read().now(), traffic, result);
     }
+}
+
+/// CPU time of this thread.
+fn thread_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// All packets of these ports that have gone through Linux for a sample.
+fn sampled(meter: &NetTimeMeter, plan: &Plan) -> u64 {
+    let reading = meter.read(&plan.slots);
+    reading.map_or(0, |reading| reading.ports.iter().map(|port| port.reasons[COST_SAMPLE]).sum())
 }
 
 /// The length of a window at this rate.
@@ -154,7 +170,7 @@ fn load(loader: NetTimeLoader) -> Result<NetTimeMeter, String> {
     loader.load().map_err(|error| format!("{error}; a kernel that allows tracepoints would tell"))
 }
 
-/// Makes a round. Takes up to one and a half seconds.
+/// Makes a round. Takes up to three and a half seconds.
 fn run(meter: &NetTimeMeter, plan: &Plan) -> Result<Round, CannotTell> {
     if let Some(error) = meter.blind_to_threads()
         && plan.names.iter().any(|name| is_threaded(name))
@@ -220,7 +236,7 @@ fn measure(meter: &NetTimeMeter, plan: &Plan) -> Result<Round, CannotTell> {
         slow.push(count()?);
         drop(sample);
     }
-    let mut round = Round::new(&fast, &slow)?;
+    let mut round = Round::of_turns(&fast, &slow)?;
     round.merging = plan.merging && plan.names.iter().any(|name| may_merge(name));
     let sample = sample()?;
     settle()?;
@@ -253,7 +269,7 @@ mod tests {
 
     #[test]
     fn windows_have_enough_packets_and_stay_short() {
-        assert_eq!(window(200_000.0), Duration::from_millis(10));
+        assert_eq!(window(60_000.0), Duration::from_millis(10));
         assert_eq!(window(500.0), WINDOW_MAX);
         assert_eq!(window(5e6), WINDOW_MIN);
     }
