@@ -277,8 +277,7 @@ impl Choice {
         plan: &mut BTreeMap<u32, PortView>,
     ) {
         let name = |ifindex: u32| network.links.get(&ifindex).map_or("", |link| link.name.as_str());
-        let reason = |ifindex: &u32| surveys.reason(*ifindex, name(*ifindex));
-        let reasons: Vec<String> = plan.keys().filter_map(reason).collect();
+        let reasons = surveys.reasons(plan.keys().map(|ifindex| (*ifindex, name(*ifindex))));
         let is_auto = self.engine == EngineChoice::Auto;
         let idle = if is_auto { idle_ports(surveys, plan) } else { BTreeSet::new() };
         for (ifindex, view) in plan.iter_mut() {

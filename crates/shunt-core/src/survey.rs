@@ -101,7 +101,7 @@ impl Received {
     /// The reason why XDP does or does not run on the port, as part of a sentence.
     pub(crate) fn reason(self, port: &str) -> String {
         match self {
-            Self::Unknown => format!("{port} has received too few packets to tell whether XDP pays"),
+            Self::Unknown => too_few_packets(&[port]),
             Self::Frames(SurveyCounts { packets, aggregated, copied }) => {
                 let frames = packets.saturating_sub(aggregated + copied);
                 format!("{port} receives frames that XDP takes as they are ({frames} of {packets} packets)")
@@ -116,6 +116,11 @@ impl Received {
             }
         }
     }
+}
+
+fn too_few_packets(ports: &[&str]) -> String {
+    let has = if ports.len() == 1 { "has" } else { "have" };
+    format!("{} {has} received too few packets to tell whether XDP pays", ports.join(", "))
 }
 
 impl Surveys {
@@ -143,8 +148,21 @@ impl Surveys {
         self.ports.get(&ifindex).map(|port| port.received)
     }
 
+    /// The reasons why XDP does or does not run on these ports, as parts of a sentence; none for a port that is not
+    /// surveyed.
+    pub(crate) fn reasons<'n>(&self, ports: impl Iterator<Item = (u32, &'n str)>) -> Vec<String> {
+        let is_unknown = |ifindex: &u32| matches!(self.received(*ifindex), Some(Received::Unknown));
+        let (unknown, known): (Vec<_>, Vec<_>) = ports.partition(|(ifindex, _)| is_unknown(ifindex));
+        let mut reasons: Vec<String> =
+            known.into_iter().filter_map(|(ifindex, name)| self.reason(ifindex, name)).collect();
+        if !unknown.is_empty() {
+            reasons.push(too_few_packets(&unknown.into_iter().map(|(_, name)| name).collect::<Vec<_>>()));
+        }
+        reasons
+    }
+
     /// The reason why XDP does or does not run on a port, as part of a sentence; `None` if the port is not surveyed.
-    pub(crate) fn reason(&self, ifindex: u32, name: &str) -> Option<String> {
+    fn reason(&self, ifindex: u32, name: &str) -> Option<String> {
         self.ports.get(&ifindex).map(|port| match port.running {
             Some(_) if port.received.is_frames() => {
                 format!("XDP pauses on {name} while its packets are counted")

@@ -77,7 +77,7 @@ const BAD: [(&str, i32, &str, &str); 149] = [
     ("status --port r0", 2, "'--port'", "shunt status --help"),
     ("up r0", 2, "'r0'", "did you mean `shunt up --port r0`?"),
     ("up --engine fast", 2, "'fast'", "expected one of auto, tc, xdp, external"),
-    ("reload --file key.toml", 2, "'--file'", "shunt reload --help"),
+    ("reload --file key.toml", 2, "'--file'", "did you mean `shunt reload --config key.toml`?"),
     ("why icmp 192.168.1.2", 2, "`icmp`", "neither tcp nor udp"),
     ("why 192.168.1.2:", 2, "`192.168.1.2:`", "1 to 65535"),
     ("on lan0", 2, "`lan0`", "`shunt usage` lists them"),

@@ -2,7 +2,10 @@
 //! calls otherwise. A line is proposed only if it is understood.
 
 use crate::{commands, daemon::runtime_dir};
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{
+    Command,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 use std::{ffi::OsString, path::Path};
 
 /// A line with more mistakes than this is not corrected.
@@ -93,7 +96,7 @@ pub(super) fn meant(words: &[OsString], error: &clap::Error) -> Option<String> {
     let mut line: Vec<String> =
         words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
     *line.first_mut()? = "shunt".to_owned();
-    let right = corrected(&line, error, MISTAKES)?;
+    let right = corrected(&mut commands::command(), &line, error, MISTAKES)?;
     Some(right.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
 }
 
@@ -103,8 +106,9 @@ pub(super) fn wrong_value(words: &[OsString], error: &clap::Error) -> Option<cla
         words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
     let wrong = wrong_word(error).filter(|word| !word.starts_with('-'))?;
     let at = (1..line.len()).rfind(|at| line[*at] == wrong)?;
-    replacements(&line, at).into_iter().find_map(|other| {
-        let error = commands::command().try_get_matches_from(&other).err()?;
+    let mut root = commands::command();
+    replacements(&root, &line, at).into_iter().find_map(|other| {
+        let error = root.try_get_matches_from_mut(&other).err()?;
         // Whatever is no address could be meant as a host.
         let is_of_option = matches!(
             error.get(ContextKind::InvalidArg),
@@ -116,16 +120,21 @@ pub(super) fn wrong_value(words: &[OsString], error: &clap::Error) -> Option<cla
 }
 
 /// The line with each wrong word replaced.
-fn corrected(line: &[String], error: &clap::Error, mistakes: usize) -> Option<Vec<String>> {
+fn corrected(
+    root: &mut Command,
+    line: &[String],
+    error: &clap::Error,
+    mistakes: usize,
+) -> Option<Vec<String>> {
     let wrong = wrong_word(error)?;
     let left = mistakes.checked_sub(1)?;
     let at = (1..line.len()).rfind(|at| line[*at] == wrong || line[*at].starts_with(&format!("{wrong}=")))?;
-    replacements(line, at).into_iter().find_map(|other| {
-        match commands::command().try_get_matches_from(&other) {
+    replacements(root, line, at).into_iter().find_map(|other| {
+        match root.try_get_matches_from_mut(&other) {
             Ok(_) => Some(other),
             // Another word is wrong, too.
             Err(error) if wrong_word(&error).is_some_and(|next| next != wrong) => {
-                corrected(&other, &error, left)
+                corrected(root, &other, &error, left)
             }
             Err(_) => None,
         }
@@ -148,7 +157,7 @@ fn wrong_word(error: &clap::Error) -> Option<String> {
 }
 
 /// The lines that have something else in the place of one word.
-fn replacements(line: &[String], at: usize) -> Vec<Vec<String>> {
+fn replacements(root: &Command, line: &[String], at: usize) -> Vec<Vec<String>> {
     let with = |from: usize, to: usize, instead: &[String]| [&line[..from], instead, &line[to..]].concat();
     let word = line[at].as_str();
     let mut all = Vec::new();
@@ -169,7 +178,7 @@ fn replacements(line: &[String], at: usize) -> Vec<Vec<String>> {
                 meaning
                     .options
                     .iter()
-                    .filter_map(|option| takes(line, option, &value))
+                    .filter_map(|option| takes(root, line, option, &value))
                     .map(|words| with(at, to, &words)),
             );
         }
@@ -187,7 +196,7 @@ fn replacements(line: &[String], at: usize) -> Vec<Vec<String>> {
             meaning
                 .options
                 .iter()
-                .filter_map(|option| takes(line, option, word))
+                .filter_map(|option| takes(root, line, option, word))
                 .map(|words| with(at, at + 1, &words)),
         );
     }
@@ -222,9 +231,8 @@ pub(super) fn command_of(words: &[OsString]) -> String {
 
 /// The words by which the command of this line takes the value: an option and the value, or the value alone, if the
 /// argument has no option.
-fn takes(line: &[String], option: &str, value: &str) -> Option<Vec<String>> {
-    let root = commands::command();
-    let mut command = &root;
+fn takes(root: &Command, line: &[String], option: &str, value: &str) -> Option<Vec<String>> {
+    let mut command = root;
     for word in line.iter().skip(1) {
         if let Some(below) = command.find_subcommand(word) {
             command = below;

@@ -5,44 +5,49 @@ use shunt_api::Engine;
 
 /// A row for each engine and reason.
 pub(crate) fn engine_rows<'p>(ports: impl Iterator<Item = (&'p str, Engine, &'p str)>) -> String {
-    let all = ports.map(|(name, engine, reason)| (name, (engine, for_any_port(reason, name))));
-    let row = |((engine, reason), names): ((Engine, String), Vec<&str>)| {
-        vec![names.join(", "), engine.to_string(), for_ports(&reason, &names)]
-    };
-    align("<", &by_text(all).into_iter().map(row).collect::<Vec<_>>())
+    let groups = grouped(ports.map(|(name, engine, reason)| (name, engine, reason.to_owned())));
+    let row = |group: Group<'_, Engine>| vec![group.names.join(", "), group.kind.to_string(), group.text];
+    align("<", &groups.into_iter().map(row).collect::<Vec<_>>())
 }
 
 /// A line for each reason.
 pub(crate) fn reason_lines<'p>(reasons: impl Iterator<Item = (&'p str, String)>) -> String {
-    let all = by_text(reasons.map(|(name, why)| (name, for_any_port(&why, name))));
-    all.iter().map(|(why, names)| format!("{}: {}\n", names.join(", "), for_ports(why, names))).collect()
+    let groups = grouped(reasons.map(|(name, why)| (name, (), why)));
+    groups.iter().map(|group| format!("{}: {}\n", group.names.join(", "), group.text)).collect()
 }
 
-/// The names that have the same text, in the order of the first ones.
-fn by_text<'p, T: PartialEq>(named: impl Iterator<Item = (&'p str, T)>) -> Vec<(T, Vec<&'p str>)> {
-    let mut by_text: Vec<(T, Vec<&str>)> = Vec::new();
-    for (name, text) in named {
-        match by_text.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, names)) => names.push(name),
-            None => by_text.push((text, vec![name])),
+/// Ports that have the same reason.
+struct Group<'p, T> {
+    names: Vec<&'p str>,
+    kind: T,
+    /// The reason, with [`ANY_PORT`] instead of their names if it names each port for itself.
+    text: String,
+    general: String,
+}
+
+/// Groups ports, in the order of the first ones.
+fn grouped<'p, T: PartialEq>(ports: impl Iterator<Item = (&'p str, T, String)>) -> Vec<Group<'p, T>> {
+    let mut groups: Vec<Group<'_, T>> = Vec::new();
+    for (name, kind, text) in ports {
+        let general = with_word(&text, name, ANY_PORT);
+        let same = |group: &&mut Group<'_, T>| {
+            group.kind == kind && (group.text == text || group.general == general)
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => {
+                if group.text != text {
+                    group.text = general;
+                }
+                group.names.push(name);
+            }
+            None => groups.push(Group { names: vec![name], kind, text, general }),
         }
     }
-    by_text
+    groups
 }
 
-/// What stands for the name of a port in a text that is about several.
+/// What stands for the name of a port in a text that is about several, as in `ethtool -K PORT rxvlan off`.
 const ANY_PORT: &str = "PORT";
-
-/// The reason with `PORT` instead of the name, as in `ethtool -K lan0 rxvlan off`, so that ports with the same reason
-/// are found.
-fn for_any_port(reason: &str, name: &str) -> String {
-    with_word(reason, name, ANY_PORT)
-}
-
-/// The reason for these ports: with the name, if there is one.
-fn for_ports(reason: &str, names: &[&str]) -> String {
-    if let [name] = names { with_word(reason, ANY_PORT, name) } else { reason.to_owned() }
-}
 
 /// The text with another word in the place of this one, wherever it stands alone.
 fn with_word(text: &str, word: &str, instead: &str) -> String {
@@ -74,6 +79,9 @@ mod tests {
         assert_eq!(reason_lines(reasons.into_iter().take(1)), format!("lan0: {}\n", tags("lan0")));
         let other = [("lan0", "see lan01".to_owned()), ("wan0", "see lan01".to_owned())];
         assert_eq!(reason_lines(other.into_iter()), "lan0, wan0: see lan01\n");
+        let all = "lan0, wan0 have received too few packets".to_owned();
+        let both = [("lan0", all.clone()), ("wan0", all.clone())];
+        assert_eq!(reason_lines(both.into_iter()), format!("lan0, wan0: {all}\n"));
         let rows = engine_rows(
             [("a", Engine::Tc, "why a"), ("b", Engine::Tc, "why b"), ("c", Engine::Xdp, "x")].into_iter(),
         );
