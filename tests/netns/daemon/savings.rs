@@ -43,6 +43,7 @@ fn send_until(lab: &Topology, shuntd: &Shuntd, mut wanted: impl FnMut(&Status) -
 }
 
 #[test]
+#[ignore = "takes three minutes; in make test-long"]
 fn both_paths_are_measured_in_turn_and_the_figure_has_bounds() {
     if !require_root() {
         return;

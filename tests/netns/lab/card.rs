@@ -17,6 +17,7 @@ const TRIAL_S: f64 = 0.1;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
+#[ignore = "half a minute of CPU time; in make test-long"]
 fn a_card_does_not_overrate_a_limited_router_and_does_not_differ_from_itself() {
     if !require_root() {
         return;

@@ -88,6 +88,7 @@ fn a_tcp_connection_counts_when_its_handshake_has_passed() {
 }
 
 #[test]
+#[ignore = "half a minute of CPU time; in make test-long"]
 fn the_rate_of_connections_is_searched_and_kept() {
     if !require_root() {
         return;

@@ -54,6 +54,7 @@ fn is_one_line(output: &CommandOutput, code: i32, parts: &[&str]) {
 }
 
 #[test]
+#[ignore = "half a minute of CPU time; in make test-long"]
 fn engines_are_measured_in_turn_and_impossible_ones_named() {
     if !require_root() {
         return;

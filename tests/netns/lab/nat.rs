@@ -70,6 +70,7 @@ fn a_router_holds_exactly_as_many_connections_as_it_has_room_for() {
 }
 
 #[test]
+#[ignore = "half a minute of CPU time; in make test-long"]
 fn a_router_with_a_known_time_for_each_connection_is_not_overrated() {
     if !require_root() {
         return;

@@ -103,6 +103,7 @@ fn bench_with_token_bucket() -> Bench {
 }
 
 #[test]
+#[ignore = "keeps every CPU busy; in make test-long"]
 fn busy_loops_beside_the_sender_do_not_lower_the_throughput() {
     if !require_root() {
         return;
@@ -123,6 +124,7 @@ fn busy_loops_beside_the_sender_do_not_lower_the_throughput() {
 }
 
 #[test]
+#[ignore = "keeps every CPU busy; in make test-long"]
 fn busy_loops_beside_the_sender_show_no_collapse() {
     if !require_root() {
         return;
