@@ -36,6 +36,14 @@ static __always_inline int is_cloned(struct __sk_buff *skb)
 	return !bpf_skb_load_bytes(skb, NLMSG_HDRLEN, &route, sizeof(route)) && route.rtm_flags & RTM_F_CLONED;
 }
 
+/* Whether a route message is about a default route. */
+static __always_inline int is_default_route(struct __sk_buff *skb)
+{
+	struct rtmsg route;
+
+	return !bpf_skb_load_bytes(skb, NLMSG_HDRLEN, &route, sizeof(route)) && !route.rtm_dst_len;
+}
+
 /* A message about a route, from the family on. Routes of IPv4 and IPv6 have the table first, then the destination. */
 struct route_message {
 	struct rtmsg route;
@@ -158,9 +166,13 @@ int shunt_route_changes(struct __sk_buff *skb)
 			return SHUNT_NONE;
 		break;
 	case RTM_NEWROUTE:
-		if (is_cloned(skb) || !note_route(skb))
+		if (is_cloned(skb))
 			return SHUNT_NONE;
-		shunt_move_epoch();
+		/* The history has default routes, also those that no flow depends on. */
+		if (note_route(skb))
+			shunt_move_epoch();
+		else if (!is_default_route(skb))
+			return SHUNT_NONE;
 		break;
 	case RTM_DELROUTE:
 		if (is_cloned(skb))

@@ -159,6 +159,14 @@ pub enum Happening {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         object: Option<String>,
     },
+    /// A default route was added, changed or removed. Listed only if no [`Happening::Invalidated`] names the change.
+    Route {
+        /// The device that it leads to; absent if it leads to none, or to several.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        device: Option<String>,
+        /// The route and what became of it, in words.
+        object: String,
+    },
     /// The daemon took over the flows of the one before, in a restart.
     FlowsKept {
         /// Entries of the flow tables: two for a connection.
@@ -285,6 +293,8 @@ impl fmt::Display for Happening {
                 let about: Vec<&str> = [object, device].into_iter().flatten().map(String::as_str).collect();
                 if about.is_empty() { Ok(()) } else { write!(f, " ({})", about.join(", ")) }
             }
+            Self::Route { device: Some(device), object } => write!(f, "{object}, {device}"),
+            Self::Route { device: None, object } => f.write_str(object),
             Self::OffAdded { which, by: OffBy::Owner } => write!(f, "fast path turned off for {which}"),
             Self::OffAdded { which, by: OffBy::Verify } => {
                 write!(f, "`shunt verify` compares the slow path: fast path paused for {which}")
@@ -325,6 +335,16 @@ impl fmt::Display for Happening {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_route_on_which_no_flow_depends_invalidates_none() {
+        let object = "default route of IPv4 added or changed";
+        let route = |device| Happening::Route { device, object: object.to_owned() };
+        assert_eq!(route(Some("wan".to_owned())).to_string(), format!("{object}, wan"));
+        assert_eq!(route(None).to_string(), object);
+        let kept = serde_json::to_string(&route(None)).unwrap();
+        assert_eq!(kept, format!("{{\"event\":\"route\",\"object\":\"{object}\"}}"));
+    }
 
     #[test]
     fn a_pause_is_told_by_the_command_that_asked_for_it() {

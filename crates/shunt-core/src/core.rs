@@ -2,8 +2,14 @@
 
 use crate::{
     Action, BridgeCalls, Cause, Choice, Event, EventSource, ExternalPorts, ExternalState, LinkLayer,
-    PortView, Program, Scope, Statement, Traffic, bridges::Tracking, external::NO_ETHERNET, network::Network,
-    ports, ruleset::Ruleset, survey::Surveys,
+    PortView, Program, Scope, Statement, Traffic,
+    bridges::Tracking,
+    changes::{ChangeDetails, Changes},
+    external::NO_ETHERNET,
+    network::Network,
+    ports,
+    ruleset::Ruleset,
+    survey::Surveys,
 };
 use shunt_api::{CaptureChoice, Engine, Proto, RulesetStatus};
 use shunt_wire::Mac;
@@ -62,19 +68,8 @@ pub struct Core {
     rests: bool,
     /// How often the ports have been planned.
     plans: u64,
-    /// The last changes that moved the epoch, by cause, until [`Core::take_change`].
-    changed: BTreeMap<Cause, ChangeDetails>,
-    /// Those that were taken: the kernel may yet finish the change.
-    settled: BTreeMap<Cause, ChangeDetails>,
-}
-
-/// What a change is about that moved the epoch.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ChangeDetails {
-    /// The name of the device; `None` if the change concerns no single device.
-    pub device: Option<String>,
-    /// The route, in words.
-    pub object: Option<String>,
+    /// What the last changes were about.
+    changes: Changes,
 }
 
 /// The actions that a batch of events requires.
@@ -232,8 +227,16 @@ impl Core {
                 self.resync_due |= matches!(event, Event::Filter { .. });
                 // Before the device is forgotten.
                 let change = ChangeDetails { device: self.network.device_of(&event), object: event.object() };
+                if event.is_default_route() {
+                    self.changes.note_default_route(change.clone());
+                }
                 if let Some((cause, scope)) = self.network.apply(&event) {
-                    self.note_change(cause, change, matches!(event, Event::Finished(..)));
+                    match event {
+                        Event::Finished(..) => self.changes.finish(cause),
+                        // The first change of a default route is the one that moves the epoch.
+                        _ if event.is_default_route() && steps.moved.contains(&(cause, scope)) => {}
+                        _ => self.changes.note(cause, change),
+                    }
                     steps.move_epoch(cause, scope);
                     if is_reported_early(&event) {
                         steps.await_kernel(cause, scope);
@@ -243,17 +246,15 @@ impl Core {
         }
     }
 
-    /// Notes a change that moves the epoch.
-    fn note_change(&mut self, cause: Cause, change: ChangeDetails, is_finished: bool) {
-        let change = if is_finished { self.settled.get(&cause).cloned().unwrap_or_default() } else { change };
-        self.changed.insert(cause, change);
-    }
-
     /// What the change was about that moved the epoch last for this cause; nothing if it was taken.
     pub fn take_change(&mut self, cause: Cause) -> ChangeDetails {
-        let change = self.changed.remove(&cause).unwrap_or_default();
-        self.settled.insert(cause, change.clone());
-        change
+        self.changes.take(cause)
+    }
+
+    /// The changes of default routes, oldest first, that [`Core::take_change`] has not told. To be called when the
+    /// actions have been performed.
+    pub fn take_default_routes(&mut self) -> Vec<ChangeDetails> {
+        self.changes.take_default_routes()
     }
 
     /// The ports, in the order of their ifindex.
@@ -570,7 +571,7 @@ impl Core {
         // After the settings have been changed: flows learned from now on respect them.
         if let Some((cause, ifindex)) = moved {
             let change = ChangeDetails { device: self.network.name(ifindex), object: None };
-            self.note_change(cause, change, false);
+            self.changes.note(cause, change);
             actions.push(Action::MoveEpoch(cause));
         }
         self.ports = want;

@@ -368,6 +368,14 @@ pub enum Event {
 }
 
 impl Event {
+    /// Whether an event is about a default route.
+    pub(crate) fn is_default_route(&self) -> bool {
+        matches!(
+            self,
+            Self::Route(Scope::Prefix { len: 0, .. }, _) | Self::RouteGone(Scope::Prefix { len: 0, .. }, _)
+        )
+    }
+
     /// The route that an event is about, in words.
     pub(crate) fn object(&self) -> Option<String> {
         let (scope, change) = match self {

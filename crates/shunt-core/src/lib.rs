@@ -7,6 +7,7 @@
 mod action;
 mod bridges;
 mod cause;
+mod changes;
 mod choice;
 mod connections;
 mod core;
@@ -31,9 +32,10 @@ mod verdict;
 pub use action::{Action, ExternalPorts, PortSetting};
 pub use bridges::{Bridged, has_bridge_with_two_ports};
 pub use cause::Cause;
+pub use changes::ChangeDetails;
 pub use choice::Choice;
 pub use connections::{RateBasis, join_flows, reversed, set_rates};
-pub use core::{ChangeDetails, Core};
+pub use core::Core;
 pub use event::{
     Bridge, BridgeCalls, Connection, Correction, CorrectionKind, Event, EventSource, ExternalState, Link,
     LinkLayer, Program, Qdisc, SurveyCounts, TrackedDirection,

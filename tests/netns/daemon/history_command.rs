@@ -110,6 +110,32 @@ fn a_change_of_the_ruleset_is_named_with_its_table_chain_and_rule() {
     shuntd.stop();
 }
 
+/// No flow depends on it: the kernel's side lets the daemon hear of it for the history alone.
+#[test]
+fn a_default_route_that_comes_back_is_an_event_as_its_removal_is() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = Shuntd::on(lab.router()).engine("tc").start();
+    let route = format!("default via {}", lab.wan().v4);
+    let wanted = ["default route of IPv4 removed, r1", "default route of IPv4 added or changed, r1"];
+    let is_told = |nth: usize| {
+        wait_for(SOON, || {
+            let (code, text) = shuntd.request("GET", "/v1/history?for_s=600", "").unwrap();
+            assert_eq!(code, 200, "{text}");
+            let table: HistoryTable = serde_json::from_str(&text).unwrap();
+            table.events.iter().any(|event| event.text.contains(wanted[nth])).then_some(())
+        })
+        .is_some()
+    };
+    lab.router().run(&format!("ip route add {route}"));
+    assert!(is_told(1), "it is not told that the route was added");
+    lab.router().run(&format!("ip route del {route}"));
+    assert!(is_told(0), "it is not told that the route was removed");
+    shuntd.stop();
+}
+
 #[test]
 fn a_change_of_the_engine_is_an_event_with_its_cause() {
     if !require_root() {

@@ -20,6 +20,7 @@ impl Daemon {
             );
             self.perform(action);
         }
+        self.note_default_routes();
         if ports_changed {
             self.static_flows.follow_ports();
         }

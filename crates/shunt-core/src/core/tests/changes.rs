@@ -264,6 +264,40 @@ fn a_change_of_a_route_names_its_prefix_until_the_kernel_has_finished() {
 }
 
 #[test]
+fn a_default_route_is_told_although_no_epoch_moves_for_it() {
+    let (mut core, now) = started(Choice::default(), router());
+    let prefix = |addr: &str, len| Scope::Prefix { addr: addr.parse().unwrap(), len };
+    let (v4, v6) = (prefix("0.0.0.0", 0), prefix("::", 0));
+    let (comes, goes) = (|scope| Event::Route(scope, Some(2)), |scope| Event::RouteGone(scope, Some(2)));
+    let said = |core: &mut Core| -> Vec<String> {
+        let words = |change: ChangeDetails| format!("{}, {}", change.object.unwrap(), change.device.unwrap());
+        core.take_default_routes().into_iter().map(words).collect()
+    };
+    // What moves an epoch is told by the move.
+    core.handle(now, goes(v4));
+    assert_eq!(core.take_change(Cause::Route).object.as_deref(), Some("default route of IPv4 removed"));
+    core.handle(now, Event::Finished(Cause::Route, v4));
+    assert_eq!(said(&mut core), Vec::<String>::new());
+    core.handle(now, comes(v4));
+    assert_eq!(said(&mut core), ["default route of IPv4 added or changed, r1"]);
+    assert_eq!(said(&mut core), Vec::<String>::new());
+    // One move for two changes.
+    core.handle_all(now, [goes(v4), comes(v4)]);
+    assert_eq!(core.take_change(Cause::Route).object.as_deref(), Some("default route of IPv4 removed"));
+    assert_eq!(said(&mut core), ["default route of IPv4 added or changed, r1"]);
+    core.handle_all(now, [goes(v4), comes(v4), goes(v4)]);
+    core.take_change(Cause::Route);
+    assert_eq!(said(&mut core).last().unwrap(), "default route of IPv4 removed, r1");
+    // However often, and not for other routes.
+    let often = (0..100).flat_map(|_| [comes(v6), comes(prefix("198.18.0.0", 16)), goes(v6)]);
+    core.handle_all(now, often.chain([comes(v6)]));
+    assert_eq!(
+        said(&mut core),
+        ["default route of IPv6 removed, r1", "default route of IPv6 added or changed, r1"]
+    );
+}
+
+#[test]
 fn a_route_moves_the_epoch_for_its_prefix_and_again_when_it_is_gone() {
     let (mut core, now) = started(Choice::default(), router());
     let prefix = |n: u8| Scope::Prefix { addr: [198, 51, n, 0].into(), len: 24 };

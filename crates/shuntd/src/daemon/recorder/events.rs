@@ -58,6 +58,15 @@ impl Daemon {
         self.note(Happening::Invalidated { cause, device, object });
     }
 
+    /// Notes changes of default routes that moves of the epoch do not name.
+    pub(in super::super) fn note_default_routes(&mut self) {
+        for ChangeDetails { device, object } in self.core.take_default_routes() {
+            if let Some(object) = object {
+                self.note(Happening::Route { device, object });
+            }
+        }
+    }
+
     /// Notes queues that differ from those before.
     pub(in super::super) fn note_queues(&mut self, before: &QosTable, by: &str) {
         let now = self.config.qos.clone();
