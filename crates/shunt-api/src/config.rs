@@ -1,6 +1,7 @@
 //! The configuration file.
 
 mod keys;
+mod parts;
 mod unused;
 
 pub use keys::KeyAnswer;

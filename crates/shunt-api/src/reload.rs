@@ -1,5 +1,6 @@
 //! Reading the configuration file again while the daemon runs: the messages of `/v1/reload`.
 
+use crate::qos::UnusedQueues;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -35,6 +36,9 @@ pub struct Reload {
     pub ports_added: Vec<String>,
     /// Devices that are no longer ports.
     pub ports_removed: Vec<String>,
+    /// Queues of the file that no packet passes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unused_queues: Vec<UnusedQueues>,
     /// What did not work when the changes were applied, each in one sentence; the daemon goes on without.
     pub failures: Vec<String>,
 }

@@ -190,6 +190,9 @@ fn open_regular(path: &Path) -> Result<File, Trouble> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     let found = file.metadata()?;
+    if found.is_dir() {
+        return Err(io::Error::from(io::ErrorKind::IsADirectory).into());
+    }
     if SFlag::from_bits_truncate(found.mode()) & SFlag::S_IFMT != SFlag::S_IFREG {
         return Err(Trouble::Unfit(
             "not a regular file, so it cannot be read again; restart the daemon instead",
@@ -273,9 +276,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let fifo = directory.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        for path in [fifo.to_str().unwrap(), "/dev/zero", directory.path().to_str().unwrap()] {
+        for (path, said) in [
+            (fifo.to_str().unwrap(), "not a regular file"),
+            ("/dev/zero", "not a regular file"),
+            (directory.path().to_str().unwrap(), ": this is a directory: name a file"),
+        ] {
             let failure = source(&["--config", path]).unwrap().load_again().unwrap_err();
-            assert!(failure.message.contains("not a regular file"), "{failure}");
+            assert!(failure.message.contains(said), "{failure}");
         }
         let large = directory.path().join("large");
         fs::write(&large, vec![b'#'; BYTES_MAX as usize + 1]).unwrap();

@@ -69,8 +69,10 @@ if something is wrong, nothing. `shunt reload --dry-run` says what would change.
 - **A wrong file** is refused with the error that a start would print; the daemon goes on with what it has, and the exit
   code is not 0. So is a file that does not stop changing while it is read. Write the new file beside the old one and
   rename it: half a file may be a valid one.
-- **A key that needs a restart** keeps everything from being applied (exit code 31, `needs-restart`). `shunt reload
-  --partial` applies the others.
+- **A key that needs a restart** keeps everything from being applied (exit code 31, `needs-restart`; also with
+  `--dry-run`). `shunt reload --partial` applies the others.
+- **Queues that no packet passes**, such as those of a device that is no port, are no error: the answer names them and
+  says why, and the file is applied.
 - **Another file** can be tried with `--dry-run --config FILE`: the answer has the keys that differ from what runs, the
   old value and the new one, what each needs, and the error if a start with it would fail. `shunt up --dry-run --config
   FILE` says the same while the instance runs. The daemon goes on to read the file that it was started with: to use

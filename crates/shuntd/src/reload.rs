@@ -6,10 +6,12 @@ use crate::{
     control::{self, NewListeners},
     failures::{failure, internal},
     loaded::Loaded,
-    start,
+    queue_settings, start,
 };
-use shunt_api::{ChangeEffect, Config, Failure, FailureCode, Instance, KeyChange, Reload, ReloadRequest};
-use shunt_core::{Core, Event};
+use shunt_api::{
+    ChangeEffect, Config, Failure, FailureCode, Instance, KeyChange, Reload, ReloadRequest, UnusedQueues,
+};
+use shunt_core::{Core, Event, ExternalState};
 use shunt_kernel::Linux;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -111,7 +113,7 @@ impl Running {
             let tried = ReloadRequest { file: None, ..request.clone() };
             return Self { source: Arc::new(source), ..self.clone() }.prepare(kernel, &tried);
         }
-        let (new, changes, _) = self.read()?;
+        let (file, changes, _) = self.read()?;
         let mut answer = Reload {
             file: self.source.path().display().to_string(),
             dry_run: request.dry_run,
@@ -123,12 +125,14 @@ impl Running {
         let kept: BTreeSet<&str> =
             answer.changes.iter().filter(is_restart).map(|one| one.key.as_str()).collect();
         let kept: Vec<&str> = kept.into_iter().collect();
-        let new = new.with_keys_of(&self.configured(), &kept).map_err(internal)?;
+        let new = file.with_keys_of(&self.configured(), &kept).map_err(internal)?;
         let all_need_restart = !answer.changes.is_empty() && answer.changes.len() == kept.len();
         answer.applied = kept.is_empty() || request.partial && !all_need_restart;
         if self.ports_may_change(&new) {
             (answer.ports_added, answer.ports_removed) = self.plan_ports(kernel, &new)?;
         }
+        // A file that is not applied counts as a whole after the restart that it needs.
+        answer.unused_queues = self.unused_queues(kernel, if answer.applied { &new } else { &file })?;
         let listeners = NewListeners::bind(&self.config, &new)?;
         let group = control::group(&new.read_group)?;
         if request.dry_run || !answer.applied {
@@ -183,9 +187,7 @@ impl Running {
         if let Some(obstacle) = start::core_obstacle(new) {
             return Err(obstacle);
         }
-        let state = kernel.dump().map_err(internal)?;
-        let mut core = start::core(new, self.own_programs.iter().copied());
-        core.handle(Instant::now(), Event::Dump(state));
+        let core = self.planned(kernel, new)?;
         let is_own = |ifindex| self.ports.contains_key(&ifindex);
         start::refuse(start::port_obstacles(&self.instance, &core, kernel, new, &is_own)?)?;
         let planned = names(&core);
@@ -197,6 +199,25 @@ impl Running {
                 .collect()
         };
         Ok((difference(&planned, &self.ports), difference(&self.ports, &planned)))
+    }
+
+    /// A policy with this configuration, and the present state of the kernel.
+    fn planned(&self, kernel: &mut Linux, new: &Config) -> Result<Core, Failure> {
+        let state = kernel.dump().map_err(internal)?;
+        let mut core = start::core(new, self.own_programs.iter().copied());
+        core.handle(Instant::now(), Event::Dump(state));
+        Ok(core)
+    }
+
+    /// The queues that a daemon with this configuration would not use, if its external engine served all its ports.
+    fn unused_queues(&self, kernel: &mut Linux, new: &Config) -> Result<Vec<UnusedQueues>, Failure> {
+        if new.qos.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut core = self.planned(kernel, new)?;
+        let serves = core.links().map(|link| link.ifindex).collect();
+        core.handle(Instant::now(), Event::External(ExternalState { serves, ..ExternalState::default() }));
+        Ok(queue_settings::unused(&core, &new.qos))
     }
 }
 

@@ -151,10 +151,10 @@ fn keys_that_are_applied_in_place_leave_flows_fast() {
     let (stage, packet) = Stage::from_lan(&lab);
     let shuntd = Shuntd::on(lab.router()).config(BASE).start();
     stage.teach(&shuntd, &packet);
-    let text = "engine = \"tc\"\nreprove = \"25s\"\nidle = \"2h\"\nudp_packets = 5\ntcp_packets = 6\ncaptures = \"ignore\"\nlimits = \"ignore\"\n\
+    let file = "engine = \"tc\"\nreprove = \"25s\"\nidle = \"2h\"\nudp_packets = 5\ntcp_packets = 6\ncaptures = \"ignore\"\nlimits = \"ignore\"\n\
                 verify_checksums = \"never\"\nlook_ahead_flows = 0\nrest_after = \"0s\"\nhosts = [\"router.lan\"]\npage_reports = \"\"\nlog = \"debug\"\n\
                 [qos.r1]\nrate = \"10M\"";
-    write(&shuntd, text);
+    write(&shuntd, file);
     shuntd.wait_until("the file differs", |status| status.config.as_ref().unwrap().differs.len() == 13);
     let asked = ask(&shuntd, "{\"dry_run\":true}").unwrap();
     assert!(
@@ -162,8 +162,8 @@ fn keys_that_are_applied_in_place_leave_flows_fast() {
         "{asked:#?}"
     );
     stays_fast(&shuntd, &stage, &packet, || {
-        let answer = reload(&shuntd, text);
-        assert_eq!(keys(&answer), keys(&asked));
+        let answer = reload(&shuntd, file);
+        assert_eq!((keys(&answer), &answer.unused_queues), (keys(&asked), &asked.unused_queues));
     });
     let config = shuntd.status().config.unwrap();
     assert!(config.differs.is_empty() && config.unusable.is_none(), "{config:?}");
@@ -174,6 +174,12 @@ fn keys_that_are_applied_in_place_leave_flows_fast() {
     assert_eq!(status.unused_keys[0].key, "hosts");
     let (code, text) = printed(&shuntd.shunt(&["reload"]));
     assert!(code == Some(0) && text.contains("nothing differs from what runs"), "{text}");
+    write(&shuntd, &format!("{file}\n[qos.eth7]\nrate = \"20M\""));
+    for words in [&["reload", "--dry-run"][..], &["reload"]] {
+        let (code, said) = printed(&shuntd.shunt(words));
+        let told = ["qos.eth7.rate  none", "`eth7` is not a port of this instance"];
+        assert!(code == Some(0) && told.iter().all(|part| said.contains(part)), "{code:?}: {said}");
+    }
     wait_until("debug messages are logged", || {
         shuntd.flush();
         shuntd.log().contains("DEBUG")
@@ -219,6 +225,9 @@ fn a_wrong_file_changes_nothing_and_the_status_says_so() {
     assert!(
         events(&shuntd).iter().any(|event| event.starts_with("reload-refused: configuration not read again"))
     );
+    let directory = shuntd.directory().to_str().unwrap();
+    let (code, said) = printed(&shuntd.shunt(&["reload", "--dry-run", "--config", directory]));
+    assert!(code == Some(18) && said.contains("this is a directory: name a file"), "{code:?}: {said}");
     // A file that is gone.
     fs::remove_file(shuntd.directory().join("shunt.toml")).unwrap();
     assert_eq!(ask(&shuntd, "").unwrap_err().code, FailureCode::BadConfig);
@@ -249,6 +258,8 @@ fn keys_that_need_a_restart_keep_the_others_from_being_applied_unless_asked_for(
         5,
         "the first reload has changed nothing"
     );
+    let (code, said) = printed(&shuntd.shunt(&["reload", "--dry-run"]));
+    assert!(code == Some(31) && said.contains("would not be applied"), "{code:?}: {said}");
     let (code, said) = printed(&shuntd.shunt(&["reload", "--partial"]));
     assert!(code == Some(0) && said.contains("1 key, flows go on; 4 keys wait for a restart"), "{said}");
     let config = shuntd.status().config.unwrap();

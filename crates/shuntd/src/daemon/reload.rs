@@ -193,6 +193,7 @@ impl Daemon {
         }
         let Some(mut answer) = open.applied.take() else { return };
         answer.failures.append(&mut open.failures);
+        answer.unused_queues = self.unused_queues();
         if !is_settled {
             answer.failures.push("ports are still being changed; see the log".to_owned());
         }

@@ -1,7 +1,9 @@
 //! The text of `shunt reload`, and its lines in `shunt status`.
 
 use crate::render::{Answer, Format, clock, columns::align, json, style};
-use shunt_api::{ChangeEffect, ConfigStatus, Failure, FailureCode, KeyChange, LastReload, Reload};
+use shunt_api::{
+    ChangeEffect, ConfigStatus, Failure, FailureCode, KeyChange, LastReload, Reload, UnusedQueues,
+};
 
 /// The longest value in a table, in characters.
 const VALUE_CHARS: usize = 40;
@@ -15,7 +17,8 @@ pub(crate) struct Reloaded {
 
 impl Answer for Reloaded {
     fn text(&self, format: Format) -> String {
-        let Reload { file, changes, overridden, ports_added, ports_removed, failures, .. } = &self.reload;
+        let Reload { file, changes, overridden, ports_added, ports_removed, unused_queues, failures, .. } =
+            &self.reload;
         let mut text = table(changes);
         for change in changes {
             if format.verbose || change.effect == ChangeEffect::Restart {
@@ -29,6 +32,9 @@ impl Answer for Reloaded {
         );
         text.extend(ports_added.iter().map(|port| format!("{port}: becomes a port\n")));
         text.extend(ports_removed.iter().map(|port| format!("{port}: is no longer a port\n")));
+        text.extend(unused_queues.iter().map(|UnusedQueues { port, why, remedy }| {
+            format!("{} not in use: {why}\n    {remedy}\n", style::warning(&format!("qos.{port}:")))
+        }));
         text.extend(failures.iter().map(|why| format!("{} {why}\n", style::bad("failed:"))));
         text + &match self.outcome() {
             Outcome::Nothing => format!("{file}: nothing differs from what runs\n"),
@@ -46,7 +52,7 @@ impl Answer for Reloaded {
     fn failure(&self) -> Option<Failure> {
         let restarts: Vec<&str> = self.reload.restarts().map(|change| change.key.as_str()).collect();
         match self.outcome() {
-            Outcome::Refused => {
+            Outcome::Refused | Outcome::WouldNot => {
                 let instance = &self.instance;
                 let why = format!(
                     "{} {} a restart: `shunt restart`, or `systemctl restart shuntd@{instance}` if systemd runs it; \
@@ -107,12 +113,12 @@ fn table(changes: &[KeyChange]) -> String {
         return String::new();
     }
     let mut rows = vec![["key", "runs", "file", "needs"].map(str::to_owned).to_vec()];
-    rows.extend(changes.iter().map(|change| {
+    rows.extend(changes.iter().flat_map(KeyChange::parts).map(|change| {
         let effect = match change.effect {
             ChangeEffect::Restart => style::warning("restart"),
             other => other.to_string(),
         };
-        vec![change.key.clone(), short(&change.from), short(&change.to), effect]
+        vec![change.key, short(&change.from), short(&change.to), effect]
     }));
     align("<<<<", &rows) + "\n"
 }
@@ -187,7 +193,7 @@ mod tests {
             "{failure}"
         );
         let asked = Reloaded { reload: Reload { dry_run: true, ..refused.reload }, ..reloaded() };
-        assert_eq!(asked.failure(), None);
+        assert_eq!(asked.failure(), Some(failure));
         assert!(show(&asked, TEXT).ends_with("would not be applied; nothing was changed\n"));
         let failed = Reload { failures: vec!["lan2: no such device".to_owned()], ..reloaded().reload };
         assert_eq!(

@@ -64,7 +64,9 @@ pub(crate) fn dry_run(plan: &DryRun, format: Format) -> String {
     text += &unused_queues(&plan.unused_queues);
     text += &unused_keys(&plan.unused_keys);
     if let Some(reload) = &plan.reload {
-        let reloaded = Reloaded { reload: reload.clone(), instance: plan.instance.clone() };
+        let mut reload = reload.clone();
+        reload.unused_queues.retain(|unused| !plan.unused_queues.contains(unused));
+        let reloaded = Reloaded { reload, instance: plan.instance.clone() };
         text += &section("what `shunt reload` would do", &reloaded.text(format));
     }
     if format.verbose {
