@@ -262,10 +262,12 @@ impl DirectionFacts<'_> {
             FlowState::Retired => {
                 let retired = flow.retired_why?;
                 let refused = self.refused.filter(|why| self.refused_after_retirement && *why != "retiring");
-                let (reason, detail) = match refused {
-                    Some(why) => (why, format!("the flow was fast until {} s ago: {retired}", flow.since_s)),
-                    None => (retired, String::new()),
-                };
+                let reason = refused.unwrap_or(retired);
+                let blocked = self.learning_blocked.as_ref().filter(|blocked| blocked.reason == reason);
+                let place = blocked.map(|blocked| blocked.place.clone());
+                let before =
+                    refused.map(|_| format!("the flow was fast until {} s ago: {retired}", flow.since_s));
+                let detail = place.into_iter().chain(before).collect::<Vec<_>>().join("; ");
                 Some(Verdict { since_s: Some(flow.since_s), ..slow(reason, detail) })
             }
             _ => None,
@@ -301,7 +303,10 @@ impl DirectionFacts<'_> {
         if self.flow.is_some_and(|flow| flow.state != FlowState::Stale) {
             return None;
         }
-        let Some(LastUse { ago_s, fast }) = self.last_use else { return self.was_refused() };
+        if let Some(ceased) = self.was_refused() {
+            return Some(ceased);
+        }
+        let LastUse { ago_s, fast } = self.last_use?;
         // The next packet of a stale flow proves the flow again, and that of a removed one starts a window.
         let comes = self.refused.is_some() || (self.packets_seen > 0 && self.window_age_s < ago_s);
         (!comes && ago_s >= IDLE_S).then(|| idle(Some(ago_s), fast))
@@ -310,7 +315,8 @@ impl DirectionFacts<'_> {
     /// A direction that was refused, and has had no packet since. The first packet after a window begins the
     /// next one.
     fn was_refused(&self) -> Option<Verdict> {
-        let ceased = self.refused.is_some() && self.flow.is_none() && self.is_silent();
+        let since_use = self.last_use.is_none_or(|last| last.ago_s >= self.window_age_s);
+        let ceased = self.refused.is_some() && self.is_silent() && since_use;
         ceased.then(|| Verdict { slow: self.refused, ..idle(None, false) })
     }
 
@@ -333,7 +339,13 @@ impl DirectionFacts<'_> {
     }
 
     fn check_refused(&self) -> Option<Verdict> {
-        self.refused.map(|why| slow(why, ""))
+        let mut verdict = slow(self.refused?, "");
+        if verdict.slow == Some("not-liberal") && self.window_age_s >= IDLE_S {
+            verdict.remedy = Some(
+                "nothing to do: that was so when its last packet came; if more come, it is fast".to_owned(),
+            );
+        }
+        Some(verdict)
     }
 
     fn not_learned(&self) -> Verdict {

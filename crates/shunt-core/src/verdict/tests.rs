@@ -144,6 +144,10 @@ fn a_flow_that_is_not_in_use_gives_the_reason() {
     let later = DirectionFacts { refused_after_retirement: true, ..retired }.verdict();
     assert_eq!(later.slow, Some("not-proved"));
     assert!(later.detail.contains("until 5 s ago: tcp-flags"), "{later:?}");
+    // The rule that has ended the flow still holds.
+    let blocked = LearningBlocked { reason: "tcp-flags", place: "`limit` in a chain".to_owned() };
+    let held = DirectionFacts { learning_blocked: Some(blocked), ..in_state(FlowState::Retired) }.verdict();
+    assert_eq!((held.slow, held.detail.as_str()), (Some("tcp-flags"), "`limit` in a chain"));
 }
 
 #[test]
@@ -186,8 +190,14 @@ fn a_direction_that_was_refused_long_ago_is_idle_and_keeps_the_reason() {
     let verdict = refused.verdict();
     assert_eq!(verdict.idle, Some(Idle { for_s: None, was_fast: false }));
     assert_eq!((verdict.slow, verdict.since_s), (Some("not-liberal"), None));
+    // A packet was refused after it had been fast.
+    let fast_before = LastUse { ago_s: 90, fast: true };
+    let again =
+        DirectionFacts { last_use: Some(fast_before), flow: flow(FlowState::Stale), ..refused.clone() };
+    assert_eq!(again.verdict().idle, Some(Idle { for_s: None, was_fast: false }));
     let lately = DirectionFacts { window_age_s: 15, ..refused }.verdict();
     assert_eq!((lately.slow, lately.idle), (Some("not-liberal"), None));
+    assert!(lately.remedy.is_some_and(|remedy| remedy.contains("when its last packet came")));
 }
 
 #[test]
