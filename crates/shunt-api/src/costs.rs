@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OwnCosts {
-    /// The part of a core that the daemon used over the last ten seconds or so.
-    pub daemon_cores: f64,
+    /// The part of a core that the daemon used over the last ten seconds or so; absent in the first ten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub daemon_cores: Option<f64>,
     /// The part of a core that the programs in the kernel use: their time for a packet, times the packets of the last
     /// ten seconds or so; absent until it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -92,6 +92,8 @@ pub enum CannotTell {
         /// Fast packets in a second that a measurement needs.
         least_pps: u32,
     },
+    /// The daemon has just started, and has not counted packets for long enough.
+    TooEarly,
     /// The costs were measured too few times under such traffic.
     FewRounds {
         /// How often they were measured.
@@ -155,6 +157,7 @@ impl fmt::Display for CannotTell {
             Self::FewPackets { least_pps } => {
                 write!(f, "fewer than {least_pps} packets/s on the fast path; more traffic would tell")
             }
+            Self::TooEarly => f.write_str("packets are counted over ten seconds, and the first ten have not passed"),
             Self::FewRounds { have, need, wait_s } => {
                 let wait = match wait_s {
                     0 => "a minute".to_owned(),
@@ -181,7 +184,7 @@ impl fmt::Display for CannotTell {
             ),
             Self::Loaded { busy } => write!(
                 f,
-                "packets take {:.0} % of a core, too much for Linux to carry them for a measurement; less traffic would tell",
+                "packets take {:.0} % of a core by the fast path; Linux takes several times that, and could lose packets during a measurement; less traffic, or less other work for this machine, would tell",
                 busy * 100.0
             ),
             Self::Unsteady => {

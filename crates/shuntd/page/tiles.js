@@ -42,7 +42,8 @@ function costs(own) {
 		return "";
 	}
 	const programs = `, its programs in the kernel ${programsOf(own)}`;
-	return `Shunt itself, over ten seconds: the daemon uses ${percent(own.daemon_cores)} of a core${programs}${weekOf(own)}; ${bytes(own.daemon_bytes)} of memory, and ${bytes(own.maps_bytes)} for tables in the kernel.`;
+	const daemon = own.daemon_cores === undefined ? "the CPU time of the daemon is not measured yet" : `the daemon uses ${percent(own.daemon_cores)} of a core`;
+	return `Shunt itself, over ten seconds: ${daemon}${programs}${weekOf(own)}; ${bytes(own.daemon_bytes)} of memory, and ${bytes(own.maps_bytes)} for tables in the kernel.`;
 }
 
 /** What Shunt has cost this week; empty if nothing was counted. */

@@ -84,8 +84,7 @@ impl SavingsBook {
             off: !on,
             rounds: kept.rounds,
             hours: kept.hours,
-            // Nothing was counted yet.
-            now: Err(few_rounds(0)),
+            now: Err(CannotTell::TooEarly),
             obstacle: None,
             tried: None,
             sampling: SamplingLog::default(),

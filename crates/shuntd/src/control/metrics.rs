@@ -206,8 +206,10 @@ impl Page {
                 let help = "Cores that the programs in the kernel use, over ten seconds.";
                 self.gauge("shunt_programs_cores", help, cores)?;
             }
-            let help = "Cores that the daemon uses, over ten seconds.";
-            self.gauge("shunt_daemon_cores", help, costs.daemon_cores)?;
+            if let Some(cores) = costs.daemon_cores {
+                let help = "Cores that the daemon uses, over ten seconds.";
+                self.gauge("shunt_daemon_cores", help, cores)?;
+            }
             if let Some(week) = &costs.week {
                 let row = |part: &str, hours: f64| ([part.to_owned()], hours * 3600.0);
                 let rows = [row("daemon", week.daemon_core_hours), row("programs", week.programs_core_hours)];

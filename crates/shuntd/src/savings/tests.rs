@@ -144,8 +144,7 @@ fn without_ground_the_answer_is_cannot_tell() {
     let directory = tempfile::tempdir().unwrap();
     let mut book = book(&directory, "this one");
     let few = CannotTell::FewPackets { least_pps: Traffic::LEAST_PPS };
-    let nothing_yet = few_rounds(0);
-    assert_eq!(book.view(NOW, SINCE_BOOT).now_unknown, Some(nothing_yet));
+    assert_eq!(book.view(NOW, SINCE_BOOT).now_unknown, Some(CannotTell::TooEarly));
     book.add_interval(NOW, &traffic(100, 10), 10.0);
     assert_eq!(book.view(NOW, SINCE_BOOT).now_unknown, Some(few));
     let external = Counters { external_pkts: 1_000_000, ..traffic(100_000, 10) };

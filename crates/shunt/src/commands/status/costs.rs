@@ -25,7 +25,7 @@ fn costs_clause(costs: &OwnCosts) -> String {
         }
         (None, None) => "not measured yet".to_owned(),
     };
-    let daemon = cores_of(costs.daemon_cores);
+    let daemon = costs.daemon_cores.map_or_else(|| "not measured yet".to_owned(), cores_of);
     let period = units::time(OwnCosts::NOW_S);
     let week = costs.week.as_ref().map_or_else(String::new, week);
     format!("now daemon {daemon}, programs {programs} (over {period}); {week}memory: {}", memory(costs))

@@ -37,10 +37,10 @@ pub(super) struct Measured {
 pub(crate) struct Costs {
     programs: Vec<ProgramCost>,
     measured: Option<Instant>,
-    /// Nanoseconds of the programs for each packet, and packets in a second.
+    /// Nanoseconds of the programs for each packet, and packets in a second; unknown until they were counted.
     packet_ns: Option<f64>,
-    packets_per_s: f64,
-    daemon_cores: f64,
+    packets_per_s: Option<f64>,
+    daemon_cores: Option<f64>,
     /// CPU time of the daemon at the last reading.
     daemon: Option<(Instant, Duration)>,
     daemon_bytes: u64,
@@ -79,7 +79,7 @@ impl Costs {
     pub(super) fn are_due(&self) -> bool {
         let was_tried = self.tried.is_some_and(|tried| tried.elapsed() < RETRY);
         let has_settled = self.changed.as_ref().is_none_or(|(_, at)| at.elapsed() >= SETTLE);
-        let unknown = self.packet_ns.is_none() && self.packets_per_s >= PACKETS_PER_S_MIN;
+        let unknown = self.packet_ns.is_none() && self.packets_per_s >= Some(PACKETS_PER_S_MIN);
         unknown && has_settled && !was_tried
     }
 
@@ -131,7 +131,7 @@ impl Costs {
 
     pub(super) fn record_packets(&mut self, packets: u64, seconds: f64) {
         if seconds > 0.0 {
-            self.packets_per_s = packets as f64 / seconds;
+            self.packets_per_s = Some(packets as f64 / seconds);
         }
     }
 
@@ -146,7 +146,7 @@ impl Costs {
         if let Some((at, before)) = self.daemon.replace((now, used)) {
             own.counted_s = now.duration_since(at).as_secs_f64();
             own.daemon_s = used.saturating_sub(before).as_secs_f64();
-            self.daemon_cores = own.daemon_s / own.counted_s.max(f64::MIN_POSITIVE);
+            self.daemon_cores = Some(own.daemon_s / own.counted_s.max(f64::MIN_POSITIVE));
             if let Some(cores) = self.programs_cores() {
                 (own.programs_s, own.programs_known_s) = (cores * own.counted_s, own.counted_s);
             }
@@ -155,7 +155,7 @@ impl Costs {
     }
 
     fn programs_cores(&self) -> Option<f64> {
-        self.packet_ns.map(|ns| ns * self.packets_per_s * 1e-9)
+        Some(self.packet_ns? * self.packets_per_s? * 1e-9)
     }
 
     /// For `shunt status`.
@@ -239,7 +239,7 @@ mod tests {
         while Instant::now() < end {}
         costs.record_daemon();
         let view = costs.view();
-        assert!(view.daemon_cores > 0.0 && view.programs_cores.is_none(), "{view:?}");
+        assert!(view.daemon_cores > Some(0.0) && view.programs_cores.is_none(), "{view:?}");
     }
 
     #[test]
