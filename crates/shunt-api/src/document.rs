@@ -66,6 +66,10 @@ fn wrong_word<T: DeserializeOwned>(text: &str, word: &Range<usize>) -> String {
                 why => why,
             }
         }
+        Err(_) if after.trim_start_matches([' ', '\t']).starts_with(|c| !",]}#\r\n".contains(c)) => {
+            let all = text[word.start..].lines().next().unwrap_or(typed).trim_end();
+            format!("`{all}`: a value is a number, true, false, or a text in quotes")
+        }
         _ => in_quotes(typed),
     }
 }
@@ -113,6 +117,10 @@ mod tests {
             ("ports = [\"lan0\", wan0]", "line 1: ports: `wan0`: put it in quotes: \"wan0\""),
             ("ports = lan0", "line 1: ports: expected a list in [ ], such as [\"lan0\"], got \"lan0\""),
             ("savings = true, flows = 1", "line 1: savings: one line has one key: begin a line for the next"),
+            (
+                "flows = 4 packets",
+                "line 1: flows: `4 packets`: a value is a number, true, false, or a text in quotes",
+            ),
             ("flows = 10k", "line 1: flows: expected a number, got 10k"),
             ("engine = fast", "line 1: engine: unknown value `fast`; known are tc"),
             ("engine tc", "line 1: expected a line such as `key = value`"),

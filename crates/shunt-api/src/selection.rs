@@ -142,6 +142,7 @@ impl FromStr for Network {
             None => (text, None),
         };
         let addr: IpAddr = addr.parse().map_err(|_| {
+            let addr = if addr.is_empty() { text } else { addr };
             format!("`{addr}` is not an IP address; expected one such as 192.0.2.1 or 2001:db8::1")
         })?;
         let width = width(addr);

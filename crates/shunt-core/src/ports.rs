@@ -73,9 +73,9 @@ pub(crate) fn unfit(network: &Network, link: &Link) -> Option<String> {
     let kind = upper_kind(link)?;
     let lower = link.lower.and_then(|lower| network.links.get(&lower));
     let below = network.members(link.ifindex).chain(lower);
-    let below: Vec<_> = below.map(|device| format!("--port {}", device.name)).collect();
-    let devices = if below.is_empty() { String::new() } else { format!(": {}", below.join(" ")) };
-    Some(format!("{kind} cannot be a port; name the devices below it{devices}"))
+    let below: Vec<_> = below.map(|device| device.name.as_str()).collect();
+    let devices = if below.is_empty() { String::new() } else { format!(": {}", below.join(", ")) };
+    Some(format!("{kind} cannot be a port; name the devices below it as ports{devices}"))
 }
 
 /// Whether frames may come in that have never been on a wire: with unfinished L4 checksums, in aggregates, or in

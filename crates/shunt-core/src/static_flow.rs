@@ -32,7 +32,8 @@ pub struct CompiledFlow {
 
 /// The message for a device name that does not exist.
 pub fn no_device(name: &str) -> String {
-    format!("{name}: no such device in this network namespace; see `ip link`")
+    let each = if name.contains(',') { "; name each device by an option of its own" } else { "" };
+    format!("{name}: no such device in this network namespace; see `ip link`{each}")
 }
 
 fn bad_request(why: impl Into<String>) -> Failure {

@@ -82,7 +82,7 @@ pub enum ReadError {
     #[error("not a regular file: results are rewritten after each run; name another file")]
     NoFile,
     /// A field is missing or has the wrong type.
-    #[error("damaged file of results: {0}")]
+    #[error("not a file of results, which `--keep` of a measurement writes, or a damaged one: {0}")]
     Damaged(#[source] serde_json::Error),
 }
 

@@ -52,16 +52,16 @@ pub(crate) fn table_failure(error: &shunt_bpf::Error) -> Failure {
 pub(crate) fn attach_failure(name: &str, error: &shunt_bpf::Error) -> Failure {
     if let shunt_bpf::Error::NotLoaded(load_error) = error {
         let Failure { code, message } = load_failure(load_error, None);
-        return failure(code, format!("port {name}: {message}; or use --engine tc"));
+        return failure(code, format!("port {name}: {message}; or use the engine tc"));
     }
     match error.os_error() {
         Some(nix::libc::EBUSY | nix::libc::EEXIST) => failure(
             FailureCode::PortBusy,
-            format!("port {name}: another XDP program is already attached; detach it, or use --engine tc"),
+            format!("port {name}: another XDP program is already attached; detach it, or use the engine tc"),
         ),
         Some(nix::libc::EOPNOTSUPP | nix::libc::ERANGE) => failure(
             FailureCode::NoNativeXdp,
-            format!("port {name}: the driver refuses native XDP ({error}); use --engine tc"),
+            format!("port {name}: the driver refuses native XDP ({error}); use the engine tc"),
         ),
         None if matches!(error, shunt_bpf::Error::NoEgress) => failure(
             FailureCode::KernelTooOld,
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(
             failure.message,
             "port eth0: the kernel's verifier refused the xdp_forward programs: R3 invalid; Linux 6.1 or later with \
-             CONFIG_BPF_SYSCALL and CONFIG_BPF_JIT is needed; or use --engine tc"
+             CONFIG_BPF_SYSCALL and CONFIG_BPF_JIT is needed; or use the engine tc"
         );
     }
 }

@@ -170,7 +170,7 @@ impl Machine {
 /// Why the external engine cannot run on its core.
 pub(crate) fn core_obstacle(config: &Config) -> Option<Failure> {
     let core = config.external_core.filter(|core| !has_core(*core))?;
-    let why = format!("core {core}: this machine has no such core; see lscpu");
+    let why = format!("core {core} for the external engine: this machine has no such core; see lscpu");
     Some(failure(FailureCode::Usage, why))
 }
 
@@ -332,7 +332,7 @@ pub(crate) fn port_obstacles(
     if let Err(why) = Config::check_port_count(core.ports().count()) {
         found.push(failure(FailureCode::Usage, format!("ports that forwarding uses: {why}")));
     }
-    if core.ports().next().is_none() {
+    if config.ports.is_empty() && core.ports().next().is_none() {
         found.push(failure(
             FailureCode::PortMissing,
             "no port found: no device that can be a port has an address to forward from or is a member of a bridge; \
@@ -385,12 +385,12 @@ fn xdp_obstacle(core: &Core, config: &Config, link: &Link) -> Option<Failure> {
         return Some(failure(
             FailureCode::PortBusy,
             format!(
-                "port {name}: XDP program `{program}` is already attached; detach it, or use --engine tc"
+                "port {name}: XDP program `{program}` is already attached; detach it, or use the engine tc"
             ),
         ));
     }
     core.lacks_xdp(link).map(|why| {
-        failure(FailureCode::NoNativeXdp, format!("port {name}: {why}; use --engine tc or --engine auto"))
+        failure(FailureCode::NoNativeXdp, format!("port {name}: {why}; use the engine tc or auto"))
     })
 }
 

@@ -71,10 +71,10 @@ fn devices_that_cannot_be_ports_are_refused() {
         &lab,
         "--port r0 --port ifb7 --engine xdp",
         FailureCode::NoNativeXdp,
-        &["ifb7", "--engine tc"],
+        &["ifb7", "the engine tc"],
     );
     lab.wan().ns.run("ethtool -K wan0 gro off");
-    up_refuses(&lab, "--engine xdp", FailureCode::NoNativeXdp, &["port r1", "peer", "GRO", "--engine tc"]);
+    up_refuses(&lab, "--engine xdp", FailureCode::NoNativeXdp, &["port r1", "peer", "GRO", "the engine tc"]);
     lab.wan().ns.run("ethtool -K wan0 gro on");
     lab.router().run("ip address flush dev r0; ip address flush dev r1");
     up_refuses(&lab, "", FailureCode::PortMissing, &["no port", "--port"]);
@@ -94,7 +94,7 @@ fn a_device_without_an_ethernet_header_uses_tc_and_cannot_be_given_to_xdp() {
         &lab,
         "--port r0 --port r1 --engine xdp",
         FailureCode::NoNativeXdp,
-        &["r1", "no Ethernet header", "--engine tc"],
+        &["r1", "no Ethernet header", "the engine tc"],
     );
     for engine in ["auto", "xdp", "external"] {
         let shuntd = Shuntd::on(lab.router()).engine(engine).start();
@@ -126,7 +126,7 @@ fn an_xdp_program_of_another_owner_is_named_and_left_alone() {
     let (lab, stage, packet) = Stage::with_router(rulesets::OPEN);
     let r1 = lab.router().ifindex("r1");
     let sink = lab.router().within(|| Sink::attach(r1)).unwrap();
-    up_refuses(&lab, "--engine xdp", FailureCode::PortBusy, &["port r1", "XDP program `", "--engine tc"]);
+    up_refuses(&lab, "--engine xdp", FailureCode::PortBusy, &["port r1", "XDP program `", "the engine tc"]);
     let theirs = lab.router().run("ip -o -d link show r1 | grep -o 'prog/xdp id [0-9]*'");
     let shuntd = Shuntd::on(lab.router()).engine("auto").start();
     let status = shuntd.status();

@@ -73,6 +73,8 @@ pub enum Limit {
         cpu: usize,
         /// All but idle time of this CPU, in percent.
         busy_percent: f64,
+        /// Its time for packets, in percent.
+        packets_percent: f64,
         /// The fullest line; absent if no port has a speed.
         line: Option<FullestLine>,
     },
@@ -174,7 +176,12 @@ pub fn limit(systems: &[System]) -> Option<Limit> {
         });
     }
     let line = fullest.map(|line| FullestLine { port: line.port.to_owned(), share: line.share() });
-    Some(Limit::NotNow { cpu: busiest.0, busy_percent: used(&busiest.1), line })
+    Some(Limit::NotNow {
+        cpu: busiest.0,
+        busy_percent: used(&busiest.1),
+        packets_percent: packets(&busiest.1),
+        line,
+    })
 }
 
 /// All but idle time, in percent.
@@ -239,11 +246,11 @@ impl Display for Limit {
                     rate(*sent_bps)
                 )
             }
-            Self::NotNow { cpu, busy_percent, line } => {
+            Self::NotNow { cpu, busy_percent, packets_percent, line } => {
                 write!(
                     f,
-                    "the router is not the limit at this moment: no core is fully busy with packets (the busiest is CPU \
-                     {cpu}, {busy_percent:.0} % busy) and nothing is dropped for lack of room"
+                    "the router is not the limit at this moment: no core is fully busy with packets (of the busiest, \
+                     CPU {cpu}, {packets_percent:.0} % is for packets and {busy_percent:.0} % in all) and nothing is dropped for lack of room"
                 )?;
                 line.iter().try_for_each(|FullestLine { port, share }| {
                     write!(f, "; the fullest line is that of {port}, {}", units::percent(*share))

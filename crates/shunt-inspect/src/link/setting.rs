@@ -164,8 +164,11 @@ impl Setting {
             return Ok(());
         }
         let text = String::from_utf8_lossy(&output.stderr);
-        let message =
+        let mut message =
             text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+        if self.group == Group::Offload && message.contains("bit name not found") {
+            message = format!("no such offload; `ethtool -k {}` lists them", before.nic.name);
+        }
         Err(SettingError::Refused { command: format!("ethtool {}", arguments.join(" ")), message })
     }
 

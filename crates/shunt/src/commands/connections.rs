@@ -113,6 +113,10 @@ fn named(words: &[Word], options: &SelectionArgs) -> Result<NamedConnections, Fa
         }
         ends => ends,
     };
+    if let [Word::End(End { place: Place::Host(name), .. }), _, _, ..] = ends {
+        let why = "of three words, the first is tcp or udp: no other protocol can be fast";
+        return Err(usage(format!("`{name}`: {why}")));
+    }
     let mut given = [options.src.as_ref(), options.dst.as_ref()];
     for (n, word) in ends.iter().enumerate() {
         let why = match word {

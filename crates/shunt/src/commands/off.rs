@@ -126,6 +126,9 @@ impl Command for OffArgs {
 impl OffArgs {
     fn plan(&self) -> Result<OffPlan, Failure> {
         let which = self.connections.named()?;
+        if let Some(group) = which.address().filter(IpAddr::is_multicast) {
+            return Err(usage(format!("`{group}`: packets to a group of hosts are never fast")));
+        }
         match self.during {
             None if which.are_all() => Ok(OffPlan::Show),
             Some(_) if which.are_all() => {

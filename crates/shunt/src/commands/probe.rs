@@ -7,13 +7,14 @@ use crate::{
     output::Show,
 };
 use clap::Args;
-use shunt_api::ProbeReport;
+use shunt_api::{FailureCode, ProbeReport};
 use std::ffi::OsString;
 
 /// Show what this kernel, its devices and its ruleset allow, and what Shunt would gain, before anything is attached.
 ///
 /// The programs are loaded, so that the kernel checks them, but attached to no device. Options and configuration are
-/// those of `shunt up`. The exit code is 0 even if `shunt up` would fail; the failures are part of the answer.
+/// those of `shunt up`. The exit code is 0 even if `shunt up` would fail, unless a port that was named cannot be one; the
+/// failures are part of the answer.
 #[derive(Debug, Args)]
 pub(crate) struct ProbeArgs {
     #[command(flatten)]
@@ -25,6 +26,7 @@ pub(crate) struct ProbeArgs {
 pub(crate) struct Probing {
     program: Program,
     args: Vec<OsString>,
+    has_ports: bool,
 }
 
 impl Command for ProbeArgs {
@@ -37,11 +39,15 @@ impl Command for ProbeArgs {
     const USES_INSTANCE: bool = true;
 
     fn resolve(self, context: &Context) -> anyhow::Result<Probing> {
-        Ok(Probing { program: Program::find()?, args: daemon_args(&context.instance, &self.daemon)? })
+        let args = daemon_args(&context.instance, &self.daemon)?;
+        Ok(Probing { program: Program::find()?, args, has_ports: !self.daemon.ports.is_empty() })
     }
 
     async fn run(plan: Probing, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
         let report: ProbeReport = plan.program.ask("--probe", &plan.args)?;
-        show(&report)
+        show(&report)?;
+        // What was typed is wrong, not only the machine.
+        let missing = report.obstacles.into_iter().find(|obstacle| obstacle.code == FailureCode::PortMissing);
+        if plan.has_ports { missing.map_or(Ok(()), |missing| Err(missing.into())) } else { Ok(()) }
     }
 }

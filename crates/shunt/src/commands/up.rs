@@ -53,7 +53,7 @@ pub(crate) struct DaemonArgs {
     /// uses].
     #[arg(long = "port", visible_alias = "dev", value_name = "DEV", help_heading = "The daemon",
         add = ArgValueCandidates::new(candidates::devices))]
-    ports: Vec<String>,
+    pub(super) ports: Vec<String>,
     /// The engine that sends packets of the fast path [default: auto].
     #[arg(long, help_heading = "The daemon", value_parser = super::arguments::name_of::<EngineChoice>(&["auto", "tc", "xdp", "external"]))]
     engine: Option<EngineChoice>,

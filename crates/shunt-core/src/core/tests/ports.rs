@@ -37,8 +37,8 @@ fn an_upper_device_is_not_a_port_even_if_it_takes_the_name_of_one() {
     core.handle(now, Event::Link(Link { master: Some(7), ..link(9, "lan") }));
     assert_eq!(core.ports().count(), 2);
     let why = |link| core.unfit(&link).unwrap();
-    assert_eq!(why(vlan("lan")), "a VLAN device cannot be a port; name the devices below it: --port r0");
-    assert_eq!(why(bridge("lan")), "a bridge cannot be a port; name the devices below it: --port lan");
+    assert_eq!(why(vlan("lan")), "a VLAN device cannot be a port; name the devices below it as ports: r0");
+    assert_eq!(why(bridge("lan")), "a bridge cannot be a port; name the devices below it as ports: lan");
     assert_eq!(core.unfit(&link(9, "lan")), None);
 }
 
