@@ -78,8 +78,8 @@ pub fn compile_folder(folder: &str) {
     }
 }
 
-/// Compiles a file that includes those of a copy of [`source_dir`], or of the original, as for machines that cannot read
-/// words at any address.
+/// Compiles a file that includes those of `bpf`, a copy of [`source_dir`] or the original, as for machines that cannot
+/// read words at any address.
 pub fn compile_with(bpf: &Path, source: &Path, object: &Path) {
     let status = clang(bpf).args(["-w", "-c"]).arg(source).arg("-o").arg(object).status();
     assert!(status.is_ok_and(|status| status.success()), "clang cannot compile {}", source.display());

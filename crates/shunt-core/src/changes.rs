@@ -19,7 +19,8 @@ pub(crate) struct Changes {
     moved: BTreeMap<Cause, ChangeDetails>,
     /// Those that were taken: the kernel may yet finish the change.
     settled: BTreeMap<Cause, ChangeDetails>,
-    /// Those of default routes, oldest first, until they are taken. What happened twice is there once, at its last time.
+    /// Those of default routes, oldest first, until they are taken. What happened twice is there once, at its last
+    /// time.
     default_routes: Vec<ChangeDetails>,
 }
 

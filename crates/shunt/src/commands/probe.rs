@@ -13,8 +13,8 @@ use std::ffi::OsString;
 /// Show what this kernel, its devices and its ruleset allow, and what Shunt would gain, before anything is attached.
 ///
 /// The programs are loaded, so that the kernel checks them, but attached to no device. Options and configuration are
-/// those of `shunt up`. The exit code is 0 even if `shunt up` would fail, unless a port that was named cannot be one; the
-/// failures are part of the answer.
+/// those of `shunt up`. The exit code is 0 even if `shunt up` would fail, unless a port that was named cannot be one;
+/// the failures are part of the answer.
 #[derive(Debug, Args)]
 pub(crate) struct ProbeArgs {
     #[command(flatten)]
