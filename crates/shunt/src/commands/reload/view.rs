@@ -33,7 +33,7 @@ impl Answer for Reloaded {
         text.extend(ports_added.iter().map(|port| format!("{port}: becomes a port\n")));
         text.extend(ports_removed.iter().map(|port| format!("{port}: is no longer a port\n")));
         text.extend(unused_queues.iter().map(|UnusedQueues { port, why, remedy }| {
-            format!("{} not in use: {why}\n    {remedy}\n", style::warning(&format!("qos.{port}:")))
+            format!("{} not in use: {why}\n    {remedy}\n", style::warning(format!("qos.{port}:")))
         }));
         text.extend(failures.iter().map(|why| format!("{} {why}\n", style::bad("failed:"))));
         text + &match self.outcome() {
