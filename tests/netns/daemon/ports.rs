@@ -61,7 +61,7 @@ fn a_stacked_device_is_refused_with_the_names_of_the_devices_below_it() {
     let lab = Topology::bridged_lan();
     let router = lab.router();
     router.run("ip link add br7 type bridge");
-    let below = ["port br0", "a bridge", "--port r0"];
+    let below = ["port br0", "a bridge", "as ports: r0"];
     for (words, names) in
         [("--port br0", &below[..]), ("--port r1 --port br7", &["port br7", "a bridge", "below it"])]
     {
