@@ -39,7 +39,7 @@ fn table_of(value: &impl Serialize) -> Table {
     Table::try_from(value).unwrap_or_default()
 }
 
-/// The keys that differ between two tables of which one may not exist.
+/// The keys that differ between two tables; one of them may not exist.
 fn differences(of: &str, from: Option<&Table>, to: Option<&Table>, default: &Table) -> Vec<Part> {
     let keys: BTreeSet<&String> = from.into_iter().chain(to).flat_map(Table::keys).collect();
     let mut parts = Vec::new();

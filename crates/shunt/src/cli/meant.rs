@@ -91,7 +91,7 @@ fn is_file(word: &str) -> bool {
     ends.iter().any(|end| word.ends_with(end)) || word.starts_with(['/', '.', '~'])
 }
 
-/// The line that was probably meant instead of `words`, of which clap says `error`.
+/// The line that was probably meant instead of `words`, about which clap reports `error`.
 pub(super) fn meant(words: &[OsString], error: &clap::Error) -> Option<String> {
     let mut line: Vec<String> =
         words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;

@@ -56,7 +56,7 @@ async fn ask(which: &NamedConnections, client: &Client) -> anyhow::Result<Vec<Ex
     Ok(answers)
 }
 
-/// There is no such connection; if the words have another reading of which there is one, the failure says what to type.
+/// There is no such connection; if the words can also be read as one that exists, the failure says what to type.
 async fn no_connection(which: &NamedConnections, context: &Context) -> Failure {
     for reading in which.other_readings() {
         let answers = ask(&reading, &context.client).await.unwrap_or_default();

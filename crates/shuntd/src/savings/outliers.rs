@@ -2,7 +2,7 @@
 
 /// A measurement is left out if it is so many times further from the median than half of the others.
 const OUTLIER: f64 = 6.0;
-/// At most one in so many measurements is left out.
+/// At most one measurement in this number is left out.
 const OUTLIERS: usize = 4;
 
 /// The measurements without those whose value is far from that of the others.

@@ -10,7 +10,7 @@ use shunt_bpf::{
 
 /// The packets that each path needs in a round.
 const PACKETS_MIN: f64 = 20.0;
-/// One in so many turns may fail.
+/// One turn in this number may fail.
 const FAILED: usize = 4;
 /// How much the rates of both paths may differ: traffic that changes so much belongs to no kind.
 const STEADY: f64 = 2.0;
@@ -106,7 +106,7 @@ fn sampled(fast: &Counters, slow: &Counters) -> f64 {
 }
 
 impl Round {
-    /// A round of turns, each of which has a window of both paths, without the time of Shunt's own programs. Turns that
+    /// A round of turns, each with a window of both paths, without the time of Shunt's own programs. Turns that
     /// something else disturbed are left out.
     ///
     /// # Errors
