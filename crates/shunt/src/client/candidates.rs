@@ -11,12 +11,17 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Network devices.
 pub(crate) fn devices() -> Vec<CompletionCandidate> {
-    names_in(Path::new("/sys/class/net"), |name| Some(name))
+    candidates(names_in(Path::new("/sys/class/net"), |name| Some(name)))
 }
 
 /// Instances that run.
 pub(crate) fn instances() -> Vec<CompletionCandidate> {
-    names_in(&runtime_dir(), |name| name.strip_suffix(".sock"))
+    candidates(running_instances(&runtime_dir()))
+}
+
+/// The names of instances that have a control socket in this directory.
+pub(crate) fn running_instances(runtime: &Path) -> BTreeSet<String> {
+    names_in(runtime, |name| name.strip_suffix(".sock"))
 }
 
 /// Source addresses of connections on the fast path.
@@ -29,10 +34,13 @@ pub(crate) fn destinations() -> Vec<CompletionCandidate> {
     addresses(|tuple| tuple.destination().ip().to_string())
 }
 
-fn names_in(directory: &Path, name: impl Fn(&str) -> Option<&str>) -> Vec<CompletionCandidate> {
-    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+fn names_in(directory: &Path, name: impl Fn(&str) -> Option<&str>) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
     let files = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let names: BTreeSet<String> = files.filter_map(|file| name(&file).map(str::to_owned)).collect();
+    files.filter_map(|file| name(&file).map(str::to_owned)).collect()
+}
+
+fn candidates(names: BTreeSet<String>) -> Vec<CompletionCandidate> {
     names.into_iter().map(CompletionCandidate::new).collect()
 }
 
@@ -47,7 +55,7 @@ fn addresses(address: impl Fn(&Tuple) -> String) -> Vec<CompletionCandidate> {
         tokio::time::timeout(PATIENCE, asked).await.ok()?.ok()
     });
     let all: BTreeSet<String> = connections.iter().flatten().map(|one| address(&one.orig)).collect();
-    all.into_iter().map(CompletionCandidate::new).collect()
+    candidates(all)
 }
 
 /// The instance that is named on the line which the shell completes.

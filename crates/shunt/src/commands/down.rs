@@ -1,7 +1,7 @@
 //! `shunt down`: stops the daemon, by force if it does not answer, and removes what it left behind.
 
 use crate::{
-    client::control::Client,
+    client::{candidates::running_instances, control::Client},
     command::{Command, Context},
     daemon::{self, Program},
     output::Show,
@@ -110,11 +110,8 @@ fn has_run(instance: &Instance, runtime: &Path, state: &Path) -> bool {
 
 /// A name that is perhaps mistyped: the failure has those of the instances that run.
 fn never_ran(instance: &Instance, runtime: &Path) -> Failure {
-    let entries = std::fs::read_dir(runtime).into_iter().flatten();
-    let files = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut running: Vec<String> =
-        files.filter_map(|file| file.strip_suffix(".sock").map(|name| format!("`{name}`"))).collect();
-    running.sort_unstable();
+    let running: Vec<String> =
+        running_instances(runtime).into_iter().map(|name| format!("`{name}`")).collect();
     let running = match running.as_slice() {
         [] => "no instance runs here".to_owned(),
         names => format!("here runs {}", names.join(", ")),
