@@ -24,7 +24,7 @@ const FILES: [(&str, &str); 10] = [
 ];
 
 /// What is typed, the exit code, the thing, and the way out.
-const BAD: [(&str, i32, &str, &str); 149] = [
+const BAD: [(&str, i32, &str, &str); 150] = [
     ("start", 2, "'start'", "`shunt up` starts an instance"),
     ("upp", 2, "'upp'", "'up'"),
     ("status --instance A", 2, "`A`", "use 1 to 32 of a-z"),
@@ -160,6 +160,7 @@ const BAD: [(&str, i32, &str, &str); 149] = [
     ("conntrack --host laptop --src laptop", 2, "'--host", "shunt conntrack --help"),
     ("line 1G", 2, "'1G'", "`shunt line --speed 1G`"),
     ("bug-report out.txt", 2, "'out.txt'", "`shunt bug-report --output out.txt`"),
+    ("bug-report --output case.toml", 18, "case.toml", "exists already: name another one"),
     ("bug-report --output dir", 18, "dir", "this is a directory: name a file in it"),
     ("bug-report --output nodir/x", 18, "nodir/x", "`mkdir -p nodir`"),
     ("bug-report --output /proc/x", 18, "/proc/x", "name a file in another directory"),

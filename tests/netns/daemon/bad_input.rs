@@ -100,7 +100,7 @@ fn a_bug_report_names_what_it_contains_and_hides_addresses_if_asked() {
     let lab = silent_router(rulesets::HOME_GATEWAY);
     let shunt = Shunt::on(lab.router());
     shunt.done("up");
-    let [open, hidden] = ["open", "hidden"].map(|name| shunt.directory().join(name));
+    let [open, hidden, down] = ["open", "hidden", "down"].map(|name| shunt.directory().join(name));
     let said = shunt.done(&format!("bug-report --output {}", open.display()));
     let contains = "contains: versions, status, probe, history, configuration, ruleset, links, log";
     assert!(said.contains(contains) && said.contains("--hide-addresses"), "{said}");
@@ -117,7 +117,7 @@ fn a_bug_report_names_what_it_contains_and_hides_addresses_if_asked() {
     }
     shunt.done("down");
     // Without a daemon, too.
-    let said = shunt.done(&format!("bug-report --output {}", open.display()));
+    let said = shunt.done(&format!("bug-report --output {}", down.display()));
     assert!(said.contains(contains), "{said}");
-    assert!(std::fs::read_to_string(&open).unwrap().contains("is not running; start it with"));
+    assert!(std::fs::read_to_string(&down).unwrap().contains("is not running; start it with"));
 }

@@ -5,7 +5,7 @@ mod hide;
 
 use crate::{
     command::{Command, Context},
-    failure::unwritable,
+    failure::{bad_file, unwritable},
     output::Show,
     render::{Format, Text},
 };
@@ -21,7 +21,7 @@ use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt, path::PathBu
 /// contents of packets, but addresses of this network, unless --hide-addresses replaces them.
 #[derive(Debug, Args)]
 pub(crate) struct BugReportArgs {
-    /// Write to this file [default: shunt-bug-report-DATE.txt in the current directory].
+    /// Write to this new file [default: shunt-bug-report-DATE.txt in the current directory].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Replace IP addresses and MACs, each by the same name everywhere: <ipv4 2.1> is the first address of the second
@@ -64,7 +64,11 @@ impl Command for BugReportArgs {
         let Self { output, hide_addresses } = plan;
         let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let path = output.unwrap_or_else(|| format!("shunt-bug-report-{}.txt", now.replace(':', "")).into());
-        // First, so that a place that cannot be written to is reported at once. Only its owner may read the file.
+        // First, so that a place that cannot be written to is reported at once. Only its owner may read the file, so it
+        // must be a new one.
+        if path.is_file() {
+            return Err(bad_file(&path, "this file exists already: name another one, or remove it").into());
+        }
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
         let mut file = file.map_err(|error| unwritable(&path, &error))?;
         let sections = collect::all(context).await;
