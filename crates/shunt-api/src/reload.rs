@@ -47,11 +47,11 @@ pub struct Reload {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct KeyChange {
-    /// The key, such as `idle` or `qos.wan0`.
+    /// The key, such as `idle` or `qos.wan0.rate`.
     pub key: String,
-    /// The value that runs, as TOML; `none` for queues of a port that had none.
+    /// The value that runs, as TOML; `none` if the port or the class had no such key.
     pub from: String,
-    /// The value in the file, as TOML; `none` for queues of a port that has none.
+    /// The value in the file, as TOML; `none` if the port or the class has no such key.
     pub to: String,
     /// What the change needs.
     pub effect: ChangeEffect,

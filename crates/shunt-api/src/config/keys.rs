@@ -1,8 +1,7 @@
 //! What `shunt reload` does with a change of each key: one table, from which the documentation is generated.
 
-use super::Config;
+use super::{Config, parts::queue_differences};
 use crate::reload::{ChangeEffect, KeyChange};
-use std::collections::BTreeSet;
 use toml::{Table, Value};
 
 /// The answer of `shunt reload` to a change of a key.
@@ -84,8 +83,8 @@ impl Config {
         ANSWERS
     }
 
-    /// The keys whose values differ in `new`, in the order of the file, without what a change needs. The queues of each
-    /// port are a key of their own, such as `qos.wan0`.
+    /// The keys whose values differ in `new`, in the order of the file, without what a change needs. Those of queues
+    /// have the names of port and class, such as `qos.wan0.class.voice.dscp`.
     pub fn changes(&self, new: &Self) -> Vec<KeyChange> {
         let (old, new) = (self.table(), new.table());
         let mut changes = Vec::new();
@@ -93,10 +92,9 @@ impl Config {
             let (from, to) = (old.get(answer.key), new.get(answer.key));
             match (from, to) {
                 (Some(Value::Table(from)), Some(Value::Table(to))) => {
-                    let ports: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
-                    let keys = ports.into_iter().filter(|port| from.get(*port) != to.get(*port));
-                    changes.extend(keys.map(|port| {
-                        change(format!("{}.{port}", answer.key), from.get(port), to.get(port), answer)
+                    let differences = queue_differences(answer.key, from, to).into_iter();
+                    changes.extend(differences.map(|(key, from, to)| {
+                        change(key, from.as_ref(), to.as_ref(), answer)
                     }));
                 }
                 _ if from != to => changes.push(change(answer.key.to_owned(), from, to, answer)),
@@ -134,6 +132,7 @@ fn change(key: String, from: Option<&Value>, to: Option<&Value>, answer: &KeyAns
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn every_key_of_the_file_has_one_answer() {
@@ -158,11 +157,11 @@ mod tests {
         let said: Vec<_> =
             changes.iter().map(|one| (one.key.as_str(), one.from.as_str(), one.to.as_str())).collect();
         assert_eq!(said[..2], [("ports", "[]", "[\"a\"]"), ("idle", "\"10s\"", "\"1m\"")]);
-        assert_eq!((said.len(), said[2].0), (3, "qos.wan0"));
+        assert_eq!((said.len(), said[2].0), (3, "qos.wan0.rate"));
         assert!(said[2].1.contains("10") && said[2].2.contains("20"), "{said:?}");
         assert_eq!(old.changes(&old), []);
         let without = Config::default().changes(&old);
-        assert_eq!((without[1].key.as_str(), without[1].from.as_str()), ("qos.wan0", "none"));
+        assert_eq!((without[1].key.as_str(), without[1].from.as_str()), ("qos.wan0.rate", "none"));
     }
 
     #[test]

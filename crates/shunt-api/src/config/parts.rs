@@ -1,37 +1,26 @@
-//! A change of a table by the keys inside it.
+//! What differs between two tables of queues, by the keys inside them.
 
-use crate::{
-    qos::{PortQos, QosClass},
-    reload::KeyChange,
-};
+use crate::qos::{PortQos, QosClass};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 
 /// A key inside a table, and its values; `None` where it has none.
-type Part = (String, Option<Value>, Option<Value>);
+pub(super) type Part = (String, Option<Value>, Option<Value>);
 
-impl KeyChange {
-    /// The change by the keys that differ inside a table, such as `qos.wan0.rate` and `qos.wan0.class.voice.dscp`; the
-    /// change itself for a value that is no table. Of queues or a class that come or go, keys with default values are
-    /// left out.
-    pub fn parts(&self) -> Vec<Self> {
-        let (from, to) = (table(&self.from), table(&self.to));
-        if from.is_none() && to.is_none() {
-            return vec![self.clone()];
-        }
-        let text = |value: Option<Value>| value.map_or_else(|| "none".to_owned(), |value| value.to_string());
-        let part = |(key, from, to): Part| Self { key, from: text(from), to: text(to), ..self.clone() };
-        let parts = differences(&self.key, from.as_ref(), to.as_ref(), &table_of(&PortQos::default()));
-        if parts.is_empty() { vec![self.clone()] } else { parts.into_iter().map(part).collect() }
-    }
-}
-
-fn table(value: &str) -> Option<Table> {
-    match format!("value = {value}").parse::<Table>().ok()?.remove("value")? {
-        Value::Table(table) => Some(table),
-        _ => None,
-    }
+/// The keys that differ between the queues of all ports, such as `qos.wan0.rate` and `qos.wan0.class.voice.dscp`. Of
+/// queues or a class that come or go, keys with default values are left out.
+pub(super) fn queue_differences(of: &str, from: &Table, to: &Table) -> Vec<Part> {
+    let default = table_of(&PortQos::default());
+    let ports: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
+    let of_port = |port: &String| {
+        let (name, old, new) = (format!("{of}.{port}"), from.get(port), to.get(port));
+        let side = |value: Option<&'_ Value>| value.and_then(Value::as_table).cloned();
+        let parts = differences(&name, side(old).as_ref(), side(new).as_ref(), &default);
+        // Queues that have no key, or none that differs from the default.
+        if parts.is_empty() && old != new { vec![(name, old.cloned(), new.cloned())] } else { parts }
+    };
+    ports.into_iter().flat_map(of_port).collect()
 }
 
 fn table_of(value: &impl Serialize) -> Table {
@@ -80,24 +69,24 @@ fn classes(value: Option<&Value>) -> Option<Table> {
 
 #[cfg(test)]
 mod tests {
-    use super::KeyChange;
     use crate::config::Config;
 
-    /// The parts of all changes from one text to another, in words.
-    fn parts(old: &str, new: &str) -> Vec<String> {
+    /// All changes from one text to another, in words.
+    fn changes(old: &str, new: &str) -> Vec<String> {
         let (old, new) = (Config::parse(old).unwrap(), Config::parse(new).unwrap());
-        let changes = old.changes(&new);
-        let parts = changes.iter().flat_map(KeyChange::parts);
-        parts.map(|part| format!("{} {} {}", part.key, part.from, part.to)).collect()
+        let changes = old.changes(&new).into_iter();
+        changes.map(|change| format!("{} {} {}", change.key, change.from, change.to)).collect()
     }
 
     #[test]
     fn a_change_of_queues_is_told_by_the_keys_that_differ() {
         let (slow, fast) = ("[qos.eth7]\nrate = \"10M\"", "[qos.eth7]\nrate = \"20M\"\noverhead = 18");
-        assert_eq!(parts("", slow), ["qos.eth7.rate none \"10M\""]);
-        assert_eq!(parts(slow, ""), ["qos.eth7.rate \"10M\" none"]);
-        assert_eq!(parts(slow, fast), ["qos.eth7.overhead 0 18", "qos.eth7.rate \"10M\" \"20M\""]);
-        assert_eq!(parts("", "idle = \"1m\"\nports = [\"a\"]").len(), 2);
+        assert_eq!(changes("", slow), ["qos.eth7.rate none \"10M\""]);
+        assert_eq!(changes(slow, ""), ["qos.eth7.rate \"10M\" none"]);
+        assert_eq!(changes(slow, fast), ["qos.eth7.overhead 0 18", "qos.eth7.rate \"10M\" \"20M\""]);
+        let usual = changes("", "[qos.eth7]\n");
+        assert!(usual.len() == 1 && usual[0].starts_with("qos.eth7 none {"), "{usual:?}");
+        assert_eq!(changes("", "idle = \"1m\"\nports = [\"a\"]").len(), 2);
     }
 
     #[test]
@@ -107,17 +96,17 @@ mod tests {
         let (voice, bulk) = (class("voice", "ef"), class("bulk", "cs1"));
         let base = "[qos.wan]\nrate = \"10M\"\n";
         let two = format!("{base}{voice}{bulk}");
-        let changed = parts(&two, &format!("{base}{}{bulk}", class("voice", "af41")));
+        let changed = changes(&two, &format!("{base}{}{bulk}", class("voice", "af41")));
         assert_eq!(changed.len(), 1, "{changed:?}");
         assert!(changed[0].starts_with("qos.wan.class.voice.dscp [\"ef\"] [\"af41\"]"), "{changed:?}");
-        let added = parts(&format!("{base}{voice}"), &two);
+        let added = changes(&format!("{base}{voice}"), &two);
         assert!(
             added.len() == 2
                 && added[0].starts_with("qos.wan.class.bulk.dscp none")
                 && added[1] == "qos.wan.class.bulk.name none \"bulk\"",
             "{added:?}"
         );
-        let moved = parts(&two, &format!("{base}{bulk}{voice}"));
+        let moved = changes(&two, &format!("{base}{bulk}{voice}"));
         assert!(moved.len() == 1 && moved[0].starts_with("qos.wan.class ["), "{moved:?}");
     }
 }

@@ -113,12 +113,12 @@ fn table(changes: &[KeyChange]) -> String {
         return String::new();
     }
     let mut rows = vec![["key", "runs", "file", "needs"].map(str::to_owned).to_vec()];
-    rows.extend(changes.iter().flat_map(KeyChange::parts).map(|change| {
+    rows.extend(changes.iter().map(|change| {
         let effect = match change.effect {
             ChangeEffect::Restart => style::warning("restart"),
             other => other.to_string(),
         };
-        vec![change.key, short(&change.from), short(&change.to), effect]
+        vec![change.key.clone(), short(&change.from), short(&change.to), effect]
     }));
     align("<<<<", &rows) + "\n"
 }
