@@ -122,6 +122,7 @@ mod tests {
                 "line 1: flows: `4 packets`: a value is a number, true, false, or a text in quotes",
             ),
             ("flows = 10k", "line 1: flows: expected a number, got 10k"),
+            ("flows = 1_000x", "line 1: flows: expected a number, got 1_000x"),
             ("engine = fast", "line 1: engine: unknown value `fast`; known are tc"),
             ("engine tc", "line 1: expected a line such as `key = value`"),
             ("engine = \"tc", "line 1: engine: the closing `\"` is missing"),

@@ -36,7 +36,8 @@ pub fn reword_json(why: &str) -> String {
 
 fn reword(why: &str, typed: Option<&str>, words: &Words) -> String {
     let why = why.trim().replace('\n', " ");
-    let reworded = wrong_type(&why, typed, words).or_else(|| unknown(&why)).or_else(|| wrong_keys(&why));
+    let reworded = wrong_type(&why, typed, words).or_else(|| wrong_number(&why, typed));
+    let reworded = reworded.or_else(|| unknown(&why)).or_else(|| wrong_keys(&why));
     reworded.or_else(|| syntax(&why).map(str::to_owned)).unwrap_or(why)
 }
 
@@ -51,6 +52,13 @@ pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         if is_slip { 1.0 } else { strsim::jaro_winkler(&typed, &word) }
     };
     known.into_iter().filter(|word| likeness(word) > ALIKE).max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+}
+
+/// A number of TOML with other characters in it, or with too many digits.
+fn wrong_number(why: &str, typed: Option<&str>) -> Option<String> {
+    let typed = typed.filter(|_| why == "integer number overflowed")?;
+    let is_number = typed.chars().all(|c| c.is_ascii_digit() || "+-_".contains(c));
+    Some(format!("expected a {}number, got {typed}", if is_number { "smaller " } else { "" }))
 }
 
 /// What was expected and what was found.
@@ -153,6 +161,10 @@ mod tests {
             reword_toml_value("invalid type: string \"x\", expected u32", "\"x\""),
             "expected a number, got \"x\""
         );
+        for (typed, said) in [("1_000x", "a number"), ("99999999999999999999", "a smaller number")] {
+            let why = reword_toml_value("integer number overflowed", typed);
+            assert_eq!(why, format!("expected {said}, got {typed}"));
+        }
         assert_eq!(
             toml("invalid value: integer `-5`, expected u32"),
             "expected a whole number from 0 to 4294967295, got -5"

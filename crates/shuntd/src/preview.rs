@@ -48,6 +48,7 @@ pub(crate) async fn dry_run(instance: &Instance, config: &Config) -> Result<DryR
     let plane = load(&machine, config)?;
     let mut core = start::core(config, plane.xdp_program_ids());
     core.handle(Instant::now(), Event::Dump(machine.state.clone()));
+    start::suppose_external_engine(&mut core);
     let mut of_ports = start::port_obstacles(instance, &core, &mut machine.kernel, config, &|_| false)?;
     // Most likely this instance itself is attached there.
     of_ports.retain(|obstacle| !running || obstacle.code != FailureCode::PortTaken);
@@ -90,6 +91,7 @@ pub(crate) async fn probe_machine(instance: &Instance, config: &Config) -> Resul
     let own = attached.filter(|id| attach::program_name(*id).is_some_and(|name| is_own(&name)));
     let mut core = start::core(config, own.chain(plane.iter().flat_map(DataPlane::xdp_program_ids)));
     core.handle(Instant::now(), Event::Dump(machine.state.clone()));
+    start::suppose_external_engine(&mut core);
     let runs = obstacles.iter().any(|obstacle| obstacle.code == FailureCode::AlreadyRunning);
     let mut of_ports = start::port_obstacles(instance, &core, &mut machine.kernel, config, &|_| false)?;
     // Most likely this instance itself is attached there.

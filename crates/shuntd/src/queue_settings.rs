@@ -10,27 +10,29 @@ use shunt_xsk::{
 const BITS_PER_BYTE: u64 = 8;
 
 /// How a port gets queues of Shunt, or else of Linux.
-pub(crate) const WITH_QUEUES: &str = "only the external engine has queues: set `engine = \"external\"` or \
+const WITH_QUEUES: &str = "only the external engine has queues: set `engine = \"external\"` or \
     `external_ports` in the configuration; with tc, shape by a qdisc (`tc qdisc replace dev PORT root cake`)";
 
-/// The ifindex of a port whose queues are in use, or why they are not.
-pub(crate) fn port_with_queues(core: &Core, port: &str) -> Result<u32, String> {
+/// The ifindex of a port whose queues are in use, or why they are not, and what to do.
+pub(crate) fn port_with_queues(core: &Core, port: &str) -> Result<u32, UnusedQueues> {
+    let unused = |why: String, remedy: String| UnusedQueues { port: port.to_owned(), why, remedy };
     let Some((link, view)) = core.ports().find(|(link, _)| link.name == port) else {
-        return Err(format!("`{port}` is not a port of this instance"));
+        let names: Vec<&str> = core.ports().map(|(link, _)| link.name.as_str()).collect();
+        let remedy = format!("name one of its ports ({}), or make {port} a port (`ports`)", names.join(", "));
+        return Err(unused(format!("`{port}` is not a port of this instance"), remedy));
     };
     match view.setting.engine {
         Engine::External => Ok(link.ifindex),
-        other => Err(format!("the port uses {other}, not the external engine: {}", view.reason)),
+        other => {
+            let why = format!("the port uses {other}, not the external engine: {}", view.reason);
+            Err(unused(why, WITH_QUEUES.to_owned()))
+        }
     }
 }
 
 /// The queues of a configuration that a policy does not use.
 pub(crate) fn unused(core: &Core, table: &QosTable) -> Vec<UnusedQueues> {
-    let of_port = |port: &String| {
-        let why = port_with_queues(core, port).err()?;
-        Some(UnusedQueues { port: port.clone(), why, remedy: WITH_QUEUES.to_owned() })
-    };
-    table.keys().filter_map(of_port).collect()
+    table.keys().filter_map(|port| port_with_queues(core, port).err()).collect()
 }
 
 /// The queues of the port in a slot. The configuration has passed [`PortQos::check`].

@@ -11,7 +11,7 @@ use crate::{
 use shunt_api::{
     ChangeEffect, Config, Failure, FailureCode, Instance, KeyChange, Reload, ReloadRequest, UnusedQueues,
 };
-use shunt_core::{Core, Event, ExternalState};
+use shunt_core::{Core, Event};
 use shunt_kernel::Linux;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -121,6 +121,7 @@ impl Running {
             changes,
             ..Reload::default()
         };
+        let in_file = |why: Failure| failure(why.code, format!("{}: {why}", self.source.path().display()));
         let is_restart = |change: &&KeyChange| change.effect == ChangeEffect::Restart;
         let kept: BTreeSet<&str> =
             answer.changes.iter().filter(is_restart).map(|one| one.key.as_str()).collect();
@@ -129,12 +130,12 @@ impl Running {
         let all_need_restart = !answer.changes.is_empty() && answer.changes.len() == kept.len();
         answer.applied = kept.is_empty() || request.partial && !all_need_restart;
         if self.ports_may_change(&new) {
-            (answer.ports_added, answer.ports_removed) = self.plan_ports(kernel, &new)?;
+            (answer.ports_added, answer.ports_removed) = self.plan_ports(kernel, &new).map_err(in_file)?;
         }
         // A file that is not applied counts as a whole after the restart that it needs.
         answer.unused_queues = self.unused_queues(kernel, if answer.applied { &new } else { &file })?;
-        let listeners = NewListeners::bind(&self.config, &new)?;
-        let group = control::group(&new.read_group)?;
+        let listeners = NewListeners::bind(&self.config, &new).map_err(in_file)?;
+        let group = control::group(&new.read_group).map_err(in_file)?;
         if request.dry_run || !answer.applied {
             return Ok(Prepared { answer, apply: None });
         }
@@ -215,8 +216,7 @@ impl Running {
             return Ok(Vec::new());
         }
         let mut core = self.planned(kernel, new)?;
-        let serves = core.links().map(|link| link.ifindex).collect();
-        core.handle(Instant::now(), Event::External(ExternalState { serves, ..ExternalState::default() }));
+        start::suppose_external_engine(&mut core);
         Ok(queue_settings::unused(&core, &new.qos))
     }
 }

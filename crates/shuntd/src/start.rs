@@ -17,7 +17,7 @@ use shunt_api::{
     STATE_DIR_VARIABLE, state_dir,
 };
 use shunt_bpf::{Changes, DataPlane, HandedMaps, LoadOptions, Size, TypesSource, abi, attach};
-use shunt_core::{Action, Choice, Core, Event, EventSource, Link, LinkLayer, no_device};
+use shunt_core::{Action, Choice, Core, Event, EventSource, ExternalState, Link, LinkLayer, no_device};
 use shunt_kernel::{Forwarding, Linux, NetlinkSubscription};
 use std::{
     env,
@@ -170,7 +170,7 @@ impl Machine {
 /// Why the external engine cannot run on its core.
 pub(crate) fn core_obstacle(config: &Config) -> Option<Failure> {
     let core = config.external_core.filter(|core| !has_core(*core))?;
-    let why = format!("core {core} for the external engine: this machine has no such core; see lscpu");
+    let why = format!("external_core (--core): this machine has no core {core}; see lscpu");
     Some(failure(FailureCode::Usage, why))
 }
 
@@ -222,6 +222,12 @@ fn checked(plane: Result<DataPlane, shunt_bpf::Error>, config: &Config) -> Resul
 /// The policy for a configuration.
 pub(crate) fn core(config: &Config, own_programs: impl IntoIterator<Item = u32>) -> Core {
     Core::new(choice(config), own_programs)
+}
+
+/// Tells a policy that nothing carries out that the external engine serves each port that may have it.
+pub(crate) fn suppose_external_engine(core: &mut Core) {
+    let serves = core.links().map(|link| link.ifindex).collect();
+    core.handle(Instant::now(), Event::External(ExternalState { serves, ..ExternalState::default() }));
 }
 
 /// The part of a configuration that the policy follows.
@@ -390,7 +396,7 @@ fn xdp_obstacle(core: &Core, config: &Config, link: &Link) -> Option<Failure> {
         ));
     }
     core.lacks_xdp(link).map(|why| {
-        failure(FailureCode::NoNativeXdp, format!("port {name}: {why}; use the engine tc or auto"))
+        failure(FailureCode::NoNativeXdp, format!("port {name} cannot have the engine xdp: {why}; use tc or auto"))
     })
 }
 

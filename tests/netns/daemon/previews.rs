@@ -127,6 +127,20 @@ fn up_does_what_dry_run_and_probe_said_and_these_attach_nothing() {
 }
 
 #[test]
+fn a_dry_run_supposes_that_the_external_engine_serves_its_ports() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shunt = Shunt::on(lab.router());
+    let config = shunt.file("shunt.toml", "external_ports = [\"r1\"]\n[qos.r1]\nrate = \"10M\"");
+    let planned = dry_run(&shunt, &format!("--config {}", config.display()));
+    let engines: Vec<_> = planned.ports.iter().map(|port| (port.name.as_str(), port.engine)).collect();
+    assert!(engines.contains(&("r1", Engine::External)), "{planned:#?}");
+    assert_eq!(planned.unused_queues, []);
+}
+
+#[test]
 fn a_capture_is_foreseen() {
     if !require_root() {
         return;

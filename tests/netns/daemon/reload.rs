@@ -212,6 +212,7 @@ fn a_wrong_file_changes_nothing_and_the_status_says_so() {
             write(&shuntd, &text);
             let (code, printed) = printed(&shuntd.shunt(&["reload"]));
             assert!(code == Some(exit_code) && printed.contains(said), "{line}: {code:?}: {printed}");
+            assert!(printed.contains("/shunt.toml: "), "{printed}");
             assert_eq!(printed.lines().count(), 1, "{printed}");
         });
         let last = shuntd.status().config.unwrap().last_reload.unwrap();

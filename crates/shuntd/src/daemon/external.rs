@@ -1,7 +1,7 @@
 //! The process of the external engine: started when ports want it, watched, and started again when it has ended.
 
 use super::{Daemon, blocking::BlockingThread};
-use crate::queue_settings::{self, WITH_QUEUES};
+use crate::queue_settings;
 use nix::libc;
 use shunt_api::{
     AfXdpMode, Config, Failure, FailureCode, PortQos, QosRemoval, QosStatus, QosTable, UnusedQueues,
@@ -368,7 +368,7 @@ impl Daemon {
         let of_port = |(port, qos): (&String, &PortQos)| {
             let (slot, unused) = match self.slot_in_use(port) {
                 Ok(slot) => (Some(slot), None),
-                Err(why) => (None, Some(why)),
+                Err(unused) => (None, Some(unused.why)),
             };
             let counted = self.external.counters.iter().find(|counters| Some(counters.slot) == slot);
             queue_settings::status(port, qos, unused, counted)
@@ -377,9 +377,13 @@ impl Daemon {
     }
 
     /// The slot of a port whose queues are in use, or why they are not.
-    fn slot_in_use(&self, port: &str) -> Result<u8, String> {
+    fn slot_in_use(&self, port: &str) -> Result<u8, UnusedQueues> {
         let ifindex = queue_settings::port_with_queues(&self.core, port)?;
-        self.plane.slot(ifindex).ok_or_else(|| "the port has no slot".to_owned())
+        self.plane.slot(ifindex).ok_or_else(|| UnusedQueues {
+            port: port.to_owned(),
+            why: "the port has no slot".to_owned(),
+            remedy: "try again in a moment".to_owned(),
+        })
     }
 
     /// Sets the queues of the ports in a table; the others keep theirs.
@@ -390,10 +394,10 @@ impl Daemon {
             return Err(Failure::new(FailureCode::PortMissing, why));
         }
         for port in table.keys() {
-            if let Err(why) = self.slot_in_use(port) {
+            if let Err(UnusedQueues { why, remedy, .. }) = self.slot_in_use(port) {
                 return Err(Failure::new(
                     FailureCode::Usage,
-                    format!("`{port}` has no queues: {why}; {WITH_QUEUES}"),
+                    format!("`{port}` has no queues: {why}; {remedy}"),
                 ));
             }
         }
