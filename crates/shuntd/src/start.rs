@@ -396,7 +396,10 @@ fn xdp_obstacle(core: &Core, config: &Config, link: &Link) -> Option<Failure> {
         ));
     }
     core.lacks_xdp(link).map(|why| {
-        failure(FailureCode::NoNativeXdp, format!("port {name} cannot have the engine xdp: {why}; use tc or auto"))
+        failure(
+            FailureCode::NoNativeXdp,
+            format!("port {name} cannot have the engine xdp: {why}; use tc or auto"),
+        )
     })
 }
 

@@ -93,9 +93,9 @@ impl Config {
             match (from, to) {
                 (Some(Value::Table(from)), Some(Value::Table(to))) => {
                     let differences = queue_differences(answer.key, from, to).into_iter();
-                    changes.extend(differences.map(|(key, from, to)| {
-                        change(key, from.as_ref(), to.as_ref(), answer)
-                    }));
+                    changes.extend(
+                        differences.map(|(key, from, to)| change(key, from.as_ref(), to.as_ref(), answer)),
+                    );
                 }
                 _ if from != to => changes.push(change(answer.key.to_owned(), from, to, answer)),
                 _ => {}
