@@ -251,6 +251,8 @@ static __always_inline enum shunt_reason shunt_ct_judge(const struct egress *s, 
 		if (status & SHUNT_IPS_SEEN_REPLY)
 			return SHUNT_OK;
 		*flags |= SHUNT_FLOW_UNREPLIED;
+		if (shunt_control.flags & (family == 4 ? SHUNT_CONTROL_HOLD_UDP4 : SHUNT_CONTROL_HOLD_UDP6))
+			return SHUNT_OLD_EPOCH; /* ingress has let it pass, so the hold has begun since */
 		if (shunt_control.flags & (family == 4 ? SHUNT_CONTROL_HOLD_NEW4 : SHUNT_CONTROL_HOLD_NEW6))
 			return SHUNT_UNREPLIED;
 		return shunt_control.flags & SHUNT_CONTROL_UDP_UNREPLIED ? SHUNT_OK : SHUNT_UNREPLIED;
