@@ -7,7 +7,7 @@ use super::{
     arguments::{at_least_one, duration, name_of},
     connections::{ConnectionArgs, WHICH},
     hosts::{KnownHosts, totals},
-    listed::{UNCOUNTED, explain, listed},
+    listed::{UNCOUNTED, listed},
 };
 use crate::{
     client::{candidates, control::Client},
@@ -23,7 +23,9 @@ use std::time::Duration;
 
 /// Show the connections: those on the fast path, and those whose packets Linux forwards (slow).
 ///
-/// A connection with one fast direction is listed once, with the state of each, and why the other one is slow.
+/// A connection with one fast direction is listed once, with the state of each. Each slow direction has its reason and
+/// what to do, or "cannot-tell" if the connection has gone meanwhile. Where tc sends packets although a port's engine is
+/// another, the line of the direction says why.
 ///
 /// Slow connections are those that conntrack knows and that had packets while the rates were measured. Their rates
 /// need conntrack's counters (sysctl net.netfilter.nf_conntrack_acct); without them, all are shown, without rates.
@@ -101,7 +103,12 @@ impl Command for FlowsArgs {
         let filter = plan.filter(plan.connections.named()?.look_up(&context.client).await?);
         let (fast, slow) = tokio::try_join!(
             read(&context.client, &filter, plan.over),
-            read_slow(&context.client, &filter, plan.over)
+            read_slow(
+                &context.client,
+                &filter,
+                plan.over,
+                if plan.by.is_some() { 0 } else { SlowTable::MOST }
+            )
         )?;
         note_omissions(&slow);
         let mut connections = listed(fast, slow);
@@ -142,13 +149,19 @@ async fn read(client: &Client, filter: &Filter, over: Duration) -> anyhow::Resul
     client.get(&format!("/v1/flows?rate_over_ms={}", over.as_millis())).await
 }
 
-async fn read_slow(client: &Client, filter: &Filter, over: Duration) -> anyhow::Result<SlowTable> {
+/// `because` is the number of connections whose reasons are wanted.
+async fn read_slow(
+    client: &Client,
+    filter: &Filter,
+    over: Duration,
+    because: usize,
+) -> anyhow::Result<SlowTable> {
     if !filter.allows_slow() {
         return Ok(SlowTable { counted: true, ..SlowTable::default() });
     }
     // Conntrack knows no age of most connections, so there is no rate over their life.
     let over = if over.is_zero() { SLOW_RATE_TIME } else { over };
-    client.get(&format!("/v1/slow?rate_over_ms={}", over.as_millis())).await
+    client.get(&format!("/v1/slow?rate_over_ms={}&because={because}", over.as_millis())).await
 }
 
 /// What the list of slow connections lacks, on standard error.

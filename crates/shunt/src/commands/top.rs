@@ -19,6 +19,7 @@ use sample::Sample;
 use std::time::Duration;
 use tokio::time::sleep;
 use view::Top;
+use shunt_api::SlowTable;
 
 /// Show connections, hosts, ports and reasons for slow packets by rate, on the whole terminal.
 ///
@@ -70,7 +71,7 @@ impl Command for TopArgs {
         if !once {
             return session::run(&context.client, interval).await;
         }
-        let mut top = measure(&context.client, interval).await?;
+        let mut top = measure(&context.client, interval, limit.min(SlowTable::MOST)).await?;
         top.connections.truncate(limit);
         top.hosts.truncate(limit);
         show(&top)
@@ -78,7 +79,7 @@ impl Command for TopArgs {
 }
 
 /// Takes samples until two of them are of the same daemon.
-async fn measure(client: &Client, interval: Duration) -> anyhow::Result<Top> {
+async fn measure(client: &Client, interval: Duration, explained: usize) -> anyhow::Result<Top> {
     let mut history = History::default();
     let mut sample = Sample::take(client).await?;
     loop {
@@ -86,7 +87,7 @@ async fn measure(client: &Client, interval: Duration) -> anyhow::Result<Top> {
             return Ok(top);
         }
         sleep(interval).await;
-        sample = across_restarts(async || Sample::take(client).await).await?;
+        sample = across_restarts(async || Sample::take(client, explained).await).await?;
     }
 }
 

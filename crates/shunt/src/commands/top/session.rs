@@ -29,8 +29,10 @@ type Pending<'c, T> = Pin<Box<dyn Future<Output = anyhow::Result<T>> + 'c>>;
 
 /// How long a sample may take before the screen says so.
 const LATE: Duration = Duration::from_secs(5);
-/// Names are read again after this many samples.
-const NAMES_EVERY: u64 = 10;
+/// Reasons are asked for so many slow connections, those with the highest rates. Enter explains any other.
+const EXPLAINED: usize = 50;
+/// Names are read again with each sample of this number: the daemon looks through its ledger for them.
+const NAMES_EVERY: u64 = 30;
 
 /// Shows the screen until a key or a signal ends it. The first sample must succeed; later ones may fail, and are tried
 /// again.
@@ -42,7 +44,7 @@ pub(super) async fn run(client: &Client, interval: Duration) -> anyhow::Result<(
     }
     let mut names = names_of_this_machine();
     let mut samples = 1;
-    history.add(Sample::take(client).await?, &names);
+    history.add(Sample::take(client, EXPLAINED).await?, &names);
     let look = look(|name| env::var(name).ok());
     // In the background, this stops the process until it is in the foreground. SIGTERM must end it even then, so the
     // handlers, which only report signals to the loop below, come later.
