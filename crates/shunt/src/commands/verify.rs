@@ -109,6 +109,9 @@ struct Chosen {
 
 /// The busiest fast connections of these selections.
 fn choose(mut all: Vec<Connection>, selections: &[Selection], limit: usize) -> Chosen {
+/// A flow that lost its place on the fast path in the last seconds gets it back with its next packets.
+const RETURNS_S: u64 = 5;
+
     let is_selected =
         |one: &Connection| selections.iter().any(|which| which.has(one.proto, &[one.orig, one.reply]));
     all.retain(is_selected);
@@ -122,7 +125,15 @@ fn choose(mut all: Vec<Connection>, selections: &[Selection], limit: usize) -> C
     }
     all.retain(|one| observed(one).next().is_some());
     all.sort_by_key(|one| std::cmp::Reverse((one.rate_pps, one.packets)));
+    let is_back_soon = |one: &&Connection| {
+        matches!(one.state, FlowState::Pending | FlowState::Stale) && one.idle_s <= RETURNS_S
+    };
+    let back_soon = all.iter().filter(is_back_soon).count();
     all.truncate(limit);
+    if all.is_empty() && back_soon > 0 {
+        let back = "soon back on the fast path, by the next packets, which prove the flows again: try again in a few seconds";
+        doubts.push(format!("{} {back}", units::count(back_soon as u64, "connection")));
+    }
     Chosen { connections: all, doubts }
 }
 
