@@ -4,7 +4,7 @@ mod filter;
 pub(crate) mod view;
 
 use super::{
-    arguments::{at_least_one, duration, name_of},
+    arguments::{at_least_one, name_of, time_within},
     connections::{ConnectionArgs, WHICH},
     hosts::{KnownHosts, totals},
     listed::{UNCOUNTED, listed},
@@ -58,7 +58,7 @@ pub(crate) struct FlowsArgs {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
     /// The time over which rates are measured, at most 10s; 0s is the time since each flow was learned.
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = rate_time)]
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = time_within(Duration::ZERO, Duration::from_secs(10)))]
     over: Duration,
 }
 
@@ -127,7 +127,6 @@ impl Command for FlowsArgs {
             return show(&hosts);
         }
         plan.order().apply(&mut connections);
-        explain(&context.client, &mut connections).await?;
         show(&connections)
     }
 }
@@ -172,11 +171,6 @@ fn note_omissions(slow: &SlowTable) {
     if slow.more > 0 {
         write_stderr(&format!("{} more slow connections are left out\n", slow.more));
     }
-}
-
-fn rate_time(text: &str) -> Result<Duration, String> {
-    let time = duration(text)?;
-    if time <= Duration::from_secs(10) { Ok(time) } else { Err("expected 10s or less".to_owned()) }
 }
 
 #[cfg(test)]

@@ -6,7 +6,10 @@ mod sample;
 mod session;
 pub(crate) mod view;
 
-use super::{arguments::duration, hosts::names_of_this_machine};
+use super::{
+    arguments::{SHORTEST_INTERVAL, time_within},
+    hosts::KnownHosts,
+};
 use crate::{
     client::control::{Client, across_restarts},
     command::{Command, Context},
@@ -19,7 +22,8 @@ use sample::Sample;
 use std::time::Duration;
 use tokio::time::sleep;
 use view::Top;
-use shunt_api::SlowTable;
+
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Show connections, hosts, ports and reasons for slow packets by rate, on the whole terminal.
 ///
@@ -32,7 +36,7 @@ pub(crate) struct TopArgs {
     #[arg(long)]
     once: bool,
     /// The time between two samples, which rates are measured over, from 100ms to 1m.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_within(SHORTEST_INTERVAL, LONGEST_INTERVAL))]
     interval: Duration,
     /// Print at most this many connections and hosts.
     #[arg(long, value_name = "N", default_value = "20", requires = "once")]
@@ -89,12 +93,6 @@ async fn measure(client: &Client, interval: Duration, explained: usize) -> anyho
         sleep(interval).await;
         sample = across_restarts(async || Sample::take(client, explained).await).await?;
     }
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let time = duration(text)?;
-    let allowed = Duration::from_millis(100)..=Duration::from_secs(60);
-    if allowed.contains(&time) { Ok(time) } else { Err("expected 100ms to 1m".to_owned()) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 pub(crate) mod view;
 
 use super::{
-    arguments::duration_or_seconds,
+    arguments::duration,
     connections::{NamedConnections, SelectionArgs},
     measure::measure_and_show,
     result_files,
@@ -43,7 +43,7 @@ pub(crate) struct TraceArgs {
     #[command(flatten)]
     selection: SelectionArgs,
     /// How long to trace.
-    #[arg(long, visible_aliases = ["time", "for"], value_name = "TIME", default_value = "5s", value_parser = duration_or_seconds)]
+    #[arg(long, visible_aliases = ["time", "for"], value_name = "TIME", default_value = "5s", value_parser = duration)]
     seconds: Duration,
     /// Trace one packet in N, chosen at random.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
