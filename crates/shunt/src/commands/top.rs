@@ -19,6 +19,7 @@ use crate::{
 use clap::Args;
 use history::History;
 use sample::Sample;
+use shunt_api::SlowTable;
 use std::time::Duration;
 use tokio::time::sleep;
 use view::Top;
@@ -27,9 +28,10 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Show connections, hosts, ports and reasons for slow packets by rate, on the whole terminal.
 ///
-/// Names of hosts come from DHCP leases of this machine (dnsmasq, odhcpd, ISC dhcpd, Kea) and /etc/hosts. Keys: 1 to 5
-/// or Tab choose a pane, the arrows a row, Enter opens it, s sorts, / filters, ? lists all keys, q quits. The screen
-/// uses only the colours of the terminal, and none if NO_COLOR is set.
+/// Names of hosts are those of `shunt usage`: from DHCP leases of this machine (dnsmasq, odhcpd, ISC dhcpd, Kea) and
+/// /etc/hosts; a host that has a lease for IPv4 only has its name for IPv6, too. Keys: 1 to 5 or Tab choose a pane, the
+/// arrows a row, Enter opens it, s sorts, / filters, ? lists all keys, q quits. The screen uses only the colours of the
+/// terminal, and none if NO_COLOR is set.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Print the state once, as text or JSON, and end: for scripts, pipes and terminals without a cursor.
@@ -85,9 +87,10 @@ impl Command for TopArgs {
 /// Takes samples until two of them are of the same daemon.
 async fn measure(client: &Client, interval: Duration, explained: usize) -> anyhow::Result<Top> {
     let mut history = History::default();
-    let mut sample = Sample::take(client).await?;
+    let names = KnownHosts::read(client).await.names();
+    let mut sample = Sample::take(client, explained).await?;
     loop {
-        if let Some(top) = history.add(sample, &names_of_this_machine()) {
+        if let Some(top) = history.add(sample, &names) {
             return Ok(top);
         }
         sleep(interval).await;
