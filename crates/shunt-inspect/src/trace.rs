@@ -65,7 +65,7 @@ const DRAIN: Duration = Duration::from_millis(50);
 pub struct Request {
     /// Only packets that arrive here, and all that local programs send; None for all devices.
     pub port: Option<String>,
-    /// Only packets of one of these, in either direction: at most [`Request::SELECTIONS_MAX`]. Without any, all packets.
+    /// Only packets of one of these, in either direction: at most [`Request::SELECTIONS_MAX`].
     pub selections: Vec<Selection>,
     /// Trace one packet in N.
     pub sample: u32,

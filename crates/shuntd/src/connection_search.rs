@@ -85,7 +85,9 @@ impl Search {
         if let Which::Selected(selection) = &self.which
             && matches.first.is_empty()
         {
-            unknown_tuples(selection).for_each(|candidate| drop(matches.add(candidate)));
+            for candidate in unknown_tuples(selection) {
+                matches.add(candidate);
+            }
         }
         let local: HashSet<IpAddr> = getifaddrs()?
             .filter_map(|interface| {

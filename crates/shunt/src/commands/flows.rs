@@ -24,8 +24,8 @@ use std::time::Duration;
 /// Show the connections: those on the fast path, and those whose packets Linux forwards (slow).
 ///
 /// A connection with one fast direction is listed once, with the state of each. Each slow direction has its reason and
-/// what to do, or "cannot-tell" if the connection has gone meanwhile. Where tc sends packets although a port's engine is
-/// another, the line of the direction says why.
+/// what to do, or "cannot-tell" if the connection has gone meanwhile. Where tc sends packets although a port has
+/// another engine, the line of the direction says why.
 ///
 /// Slow connections are those that conntrack knows and that had packets while the rates were measured. Their rates
 /// need conntrack's counters (sysctl net.netfilter.nf_conntrack_acct); without them, all are shown, without rates.

@@ -47,8 +47,8 @@ fn describe_slow(all: &Listed, slow: &SlowConnection) -> String {
     text
 }
 
-/// A direction that Linux forwards: why, what conntrack has counted, and what to do. `all` are the slow directions of the
-/// connection: a reason is explained once.
+/// A direction that Linux forwards: why, what conntrack has counted, and what to do. `all` has each slow
+/// direction of the connection: a reason is explained once.
 fn by_linux(direction: &SlowDirection, tuple: &Tuple, all: &[SlowDirection]) -> String {
     let SlowDirection { dir, count, because } = direction;
     let is_same = all.iter().any(|other| other.dir < *dir && other.because == *because);

@@ -94,8 +94,7 @@ fn faults(report: &Report) -> String {
     all.collect::<Vec<_>>().join("; ")
 }
 
-/// How often a flow of the fast path is proved by a packet that Linux forwards, in seconds, unless the configuration says
-/// otherwise.
+/// How often a flow of the fast path is proved by a packet that Linux forwards, in seconds, by default.
 const PROOF_S: u64 = 2;
 
 /// Why there is no answer, and what would tell.
