@@ -50,6 +50,7 @@ struct sk_buff___shunt {
 
 struct skb_shared_info___shunt {
 	__u16 gso_size;
+	__u16 gso_segs;
 } RELOCATED;
 
 /* The L4 payload of each segment of an aggregate; 0 for a packet that is none. */
@@ -60,6 +61,17 @@ static __always_inline __u16 segment_bytes(const struct sk_buff___shunt *skb)
 
 	bpf_probe_read_kernel(&gso, sizeof(gso), &shared->gso_size);
 	return gso;
+}
+
+/* The packets that an skb stands for: 1, or the segments of an aggregate. */
+static __always_inline __u16 segment_count(const struct sk_buff___shunt *skb)
+{
+	const struct skb_shared_info___shunt *shared = (const void *)(skb->head + skb->end);
+	__u16 count = 0;
+
+	if (segment_bytes(skb))
+		bpf_probe_read_kernel(&count, sizeof(count), &shared->gso_segs);
+	return count ? count : 1;
 }
 
 /* How far `at` is behind `data`. Verifiers allow only 64-bit arithmetic on these pointers: keep clang from others. */

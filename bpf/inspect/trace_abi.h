@@ -15,6 +15,7 @@ enum {
 	TRACE_COMM_BYTES = 16,
 	TRACE_NAME_BYTES = 32, /* names of rulesets and cgroups, cut */
 	TRACE_THREADS = 1024, /* threads that are followed */
+	TRACE_FILTERS = 32, /* selections of a plan */
 };
 
 /* Where a packet is. The time of a stage ends at its event and began at the event before. */
@@ -73,19 +74,25 @@ struct trace_tuple {
 };
 _Static_assert(sizeof(struct trace_tuple) == 40, "trace_tuple is ABI");
 
+/* Tuples to trace, in either direction. */
+struct trace_filter {
+	struct trace_tuple tuple; /* ports, family and protocol of 0 match any */
+	__u32 src_mask_be[4];
+	__u32 dst_mask_be[4];
+};
+_Static_assert(sizeof(struct trace_filter) == 72, "trace_filter is ABI");
+
 /* Which packets to trace. Constant while the programs run. */
 struct trace_plan {
 	__u32 netns; /* inode number of the network namespace */
 	__u32 ifindex; /* trace what arrives or leaves here; 0: everywhere */
 	__u32 sample; /* trace one packet in this number */
-	__u32 filter; /* 1: compare tuples with the following */
-	struct trace_tuple tuple; /* ports, family and protocol of 0 match any */
-	__u32 src_mask_be[4];
-	__u32 dst_mask_be[4];
+	__u32 filters; /* trace tuples that one of so many filters has; 0: all */
 	__u32 xdp_entry; /* 1: TRACE_XDP_ENTRY is available */
 	__u32 _pad;
+	struct trace_filter filter[TRACE_FILTERS];
 };
-_Static_assert(sizeof(struct trace_plan) == 96, "trace_plan is ABI");
+_Static_assert(sizeof(struct trace_plan) == 24 + 72 * TRACE_FILTERS, "trace_plan is ABI");
 
 /* The kernel's functions at which packets are seen. Constant while the program runs. */
 struct trace_probes {

@@ -47,7 +47,7 @@ static __always_inline int arrive(const struct sk_buff___shunt *skb)
 		finish(record, record->position == TRACE_DRIVER ? TRACE_VANISHED : TRACE_DONE);
 	}
 	answers = awaited();
-	if (!plan.filter && !answers && !is_sampled())
+	if (!plan.filters && !answers && !is_sampled())
 		return 0;
 	if (!is_ours(dev))
 		return 0;
@@ -56,7 +56,7 @@ static __always_inline int arrive(const struct sk_buff___shunt *skb)
 		return 0;
 	if (answers)
 		answers = take_awaited(&tuple);
-	if (!answers && plan.filter && !is_sampled())
+	if (!answers && plan.filters && !is_sampled())
 		return 0;
 	if (plan.ifindex && !answers && dev->ifindex != plan.ifindex)
 		return 0;
@@ -130,12 +130,12 @@ static __always_inline void depart(const struct nf_hook_state___shunt *state, co
 	else if (record && !(record->flags & TRACE_LEFT))
 		/* A tunnel sends the packet on. */
 		return;
-	if (!plan.filter && !is_sampled())
+	if (!plan.filters && !is_sampled())
 		return;
 	if (state->net->ns.inum != plan.netns)
 		return;
 	bytes = read_known(skb, &tuple);
-	if (!is_wanted(&tuple) || (plan.filter && !is_sampled()))
+	if (!is_wanted(&tuple) || (plan.filters && !is_sampled()))
 		return;
 	if (sk)
 		sent_ns = take_sent(sk);

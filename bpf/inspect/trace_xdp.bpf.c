@@ -68,7 +68,7 @@ int trace_xdp_entry(__u64 *ctx)
 	if (!frame || (frame->active && frame->record.position == TRACE_XDP_REDIRECT))
 		return 0;
 	frame->active = 0;
-	if (!plan.filter && !is_sampled())
+	if (!plan.filters && !is_sampled())
 		return 0;
 	now = bpf_ktime_get_ns();
 	dev = xdp->rxq->dev;
@@ -82,7 +82,7 @@ int trace_xdp_entry(__u64 *ctx)
 	begin(frame, now, dev->ifindex);
 	frame->record.bytes = read_tuple(l3, proto_be, &tuple);
 	frame->record.in = tuple;
-	if (!is_wanted(&tuple) || (plan.filter && !is_sampled())) {
+	if (!is_wanted(&tuple) || (plan.filters && !is_sampled())) {
 		frame->active = 0;
 		return 0;
 	}
@@ -130,7 +130,7 @@ int trace_xdp_redirect(__u64 *ctx)
 		return 0;
 	}
 	/* Frames do not show their headers here, so a filter finds none. */
-	if (plan.filter || !is_sampled())
+	if (plan.filters || !is_sampled())
 		return 0;
 	dev = (void *)ctx[0];
 	if (is_ours(dev) && (!plan.ifindex || dev->ifindex == plan.ifindex))

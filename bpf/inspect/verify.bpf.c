@@ -116,6 +116,7 @@ int verify_dropped(__u64 *ctx)
 		return 0;
 	r.at_ns = bpf_ktime_get_ns();
 	r.flow = flow->number;
+	r.packets = segment_count(skb);
 	note_sent(bpf_perf_event_output(ctx, &verify_records, BPF_F_CURRENT_CPU, &r, sizeof(r)));
 	return 0;
 }

@@ -57,7 +57,8 @@ struct verify_record {
 	__u16 sum_from; /* where the L4 checksum starts that a device is to finish; 0: none is */
 	__u16 tag_tci; /* of a tag beside the frame */
 	__be16 tag_tpid_be; /* 0: without one */
-	__u16 _pad[3];
+	__u16 packets; /* DROPPED: how many the skb stands for */
+	__u16 _pad[2];
 };
 _Static_assert(sizeof(struct verify_record) == 48, "verify_record is ABI");
 

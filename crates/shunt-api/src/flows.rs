@@ -79,6 +79,9 @@ pub struct Direction {
     pub state: FlowState,
     /// The engine that sends the packets.
     pub engine: Engine,
+    /// Why tc sends them although another engine sends out of one of the two ports; absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine_reason: Option<String>,
     /// Packets on the fast path. A GRO or GSO aggregate counts as one packet.
     pub packets: u64,
     /// Bytes on the fast path, counted from the L3 header on.

@@ -1,6 +1,9 @@
 //! What happened in the last day: the answer of `GET /v1/history`.
 
-use crate::{engine::Engine, off::OffBy};
+use crate::{
+    engine::Engine,
+    off::{OffBy, OffEnd},
+};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
@@ -204,6 +207,9 @@ pub enum Happening {
         /// Who had turned it off.
         #[serde(default, skip_serializing_if = "OffBy::is_owner")]
         by: OffBy,
+        /// Why the rule ended; absent if an older daemon noted it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        end: Option<OffEnd>,
     },
     /// The configuration was read again.
     Reloaded {
@@ -302,15 +308,29 @@ impl fmt::Display for Happening {
             Self::OffAdded { which, by: OffBy::Quality } => {
                 write!(f, "`shunt quality --off` measures on the slow path: fast path paused for {which}")
             }
-            Self::OffRemoved { which, by: OffBy::Owner } => write!(f, "fast path on again for {which}"),
-            Self::OffRemoved { which, by: OffBy::Verify } => {
-                write!(f, "`shunt verify` has compared the slow path: fast path on again for {which}")
-            }
-            Self::OffRemoved { which, by: OffBy::Quality } => {
-                write!(
-                    f,
-                    "`shunt quality --off` has measured on the slow path: fast path on again for {which}"
-                )
+            Self::OffRemoved { which, by, end } => {
+                let what = match (by, end) {
+                    (_, Some(OffEnd::Replaced)) => {
+                        return write!(f, "the rule of `{}` for {which} was replaced", by.command());
+                    }
+                    (OffBy::Owner, Some(OffEnd::Removed)) => "`shunt on`",
+                    (OffBy::Owner, Some(OffEnd::Time)) => "the time of `shunt off` is over",
+                    (OffBy::Owner, Some(OffEnd::TimeWithoutDaemon)) => {
+                        "the time of `shunt off` was over while Shunt did not run"
+                    }
+                    (OffBy::Owner, None) => return write!(f, "fast path on again for {which}"),
+                    (OffBy::Verify, Some(OffEnd::Removed) | None) => {
+                        "`shunt verify` has compared the slow path"
+                    }
+                    (OffBy::Quality, Some(OffEnd::Removed) | None) => {
+                        "`shunt quality --off` has measured on the slow path"
+                    }
+                    (OffBy::Verify, Some(_)) => "`shunt verify` did not end its pause, whose time is over",
+                    (OffBy::Quality, Some(_)) => {
+                        "`shunt quality --off` did not end its pause, whose time is over"
+                    }
+                };
+                write!(f, "{what}: fast path on again for {which}")
             }
             Self::Reloaded { by, keys } if keys.is_empty() => {
                 write!(f, "configuration read again ({by}): nothing changed")
@@ -347,12 +367,34 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_rule_has_its_cause() {
+        let said = |by, end| Happening::OffRemoved { which: "192.0.2.1".to_owned(), by, end }.to_string();
+        let owner = |end| said(OffBy::Owner, end);
+        assert_eq!(owner(None), "fast path on again for 192.0.2.1");
+        assert_eq!(owner(Some(OffEnd::Removed)), "`shunt on`: fast path on again for 192.0.2.1");
+        assert!(owner(Some(OffEnd::Time)).starts_with("the time of `shunt off` is over: "));
+        assert!(owner(Some(OffEnd::TimeWithoutDaemon)).contains("while Shunt did not run"));
+        assert_eq!(owner(Some(OffEnd::Replaced)), "the rule of `shunt off` for 192.0.2.1 was replaced");
+        assert!(said(OffBy::Verify, Some(OffEnd::Time)).contains("did not end its pause"));
+        let kept = Happening::OffRemoved {
+            which: "x".to_owned(),
+            by: OffBy::Owner,
+            end: Some(OffEnd::TimeWithoutDaemon),
+        };
+        let text = serde_json::to_string(&kept).unwrap();
+        assert_eq!(text, r#"{"event":"off-removed","which":"x","end":"time-without-daemon"}"#);
+        let older: Happening = serde_json::from_str(r#"{"event":"off-removed","which":"x"}"#).unwrap();
+        assert!(matches!(older, Happening::OffRemoved { end: None, .. }));
+    }
+
+    #[test]
     fn a_pause_is_told_by_the_command_that_asked_for_it() {
         for by in [OffBy::Verify, OffBy::Quality] {
             let which = "tcp".to_owned();
-            for what in
-                [Happening::OffAdded { which: which.clone(), by }, Happening::OffRemoved { which, by }]
-            {
+            for what in [
+                Happening::OffAdded { which: which.clone(), by },
+                Happening::OffRemoved { which, by, end: None },
+            ] {
                 let said = what.to_string();
                 assert!(
                     said.starts_with(&format!("`{}` ", by.command())) && said.ends_with("for tcp"),

@@ -85,7 +85,8 @@ pub use history::{Happening, HistoryEvent, HistoryRow, HistoryTable, PortRates};
 pub use host_names::HostNames;
 pub use instance::{Instance, RUNTIME_DIR_VARIABLE, STATE_DIR_VARIABLE, runtime_dir, state_dir};
 pub use mark::MarkMatch;
-pub use off::{OffBy, OffRemoval, OffRequest, OffRule};
+pub use off::{OffBy, OffEnd, OffRemoval, OffRequest, OffRule};
+pub use port_name::no_device;
 pub use preview::{DeviceReport, DryRun, PlannedPort, ProbeReport};
 pub use qos::{
     BitRate, Bytes, Dscp, PortQos, QosClass, QosCounters, QosRemoval, QosStatus, QosTable, UnusedQueues,

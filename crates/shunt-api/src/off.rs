@@ -31,6 +31,21 @@ pub enum OffBy {
     Quality,
 }
 
+/// Why a rule ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum OffEnd {
+    /// Its time was over.
+    Time,
+    /// Its time was over while no daemon ran.
+    TimeWithoutDaemon,
+    /// Somebody removed it: `shunt on`, or the command that had added it.
+    Removed,
+    /// Another rule for the same connections took its place.
+    Replaced,
+}
+
 /// The body of `POST /v1/off`. A rule for the same connections is replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

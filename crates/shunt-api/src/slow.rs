@@ -1,6 +1,9 @@
 //! Connections whose packets Linux forwards: the answer of `GET /v1/slow`.
 
-use crate::flows::{DirectionName, Family, FlowState, Tuple};
+use crate::{
+    flows::{DirectionName, Family, FlowState, Tuple},
+    why::Because,
+};
 use serde::{Deserialize, Serialize};
 
 /// Connections that conntrack knows, with no flow in use in at least one direction; if conntrack does not count their
@@ -44,13 +47,17 @@ pub struct SlowConnection {
 }
 
 /// A direction that Linux forwards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SlowDirection {
     /// The direction.
     pub dir: DirectionName,
     /// What conntrack has counted; absent if it does not count.
     pub count: Option<SlowCount>,
+    /// Why Linux forwards it. Besides the reasons of [`crate::Why`]: `idle` if no packets come, `now-fast` if it has
+    /// become fast meanwhile, `cannot-tell` if the connection has gone. Absent if the request did not ask for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub because: Option<Because>,
 }
 
 /// Packets that Linux forwarded. A GRO or GSO aggregate counts as one packet.

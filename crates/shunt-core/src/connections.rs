@@ -129,6 +129,7 @@ mod tests {
             max_l3_bytes: 1500,
             state: FlowState::Active,
             engine: Engine::Tc,
+            engine_reason: None,
             packets: 10,
             bytes: 1_000,
             rate_bps: 0,

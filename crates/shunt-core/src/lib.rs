@@ -49,7 +49,7 @@ pub use scope::Scope;
 pub use shunt_api::Proto;
 pub use slow_causes::TrackedCounts;
 pub use statement::{Effect, Statement, effect};
-pub use static_flow::{CompiledFlow, compile_static_flow, no_device};
+pub use static_flow::{CompiledFlow, compile_static_flow};
 pub use survey::Received;
 pub use table_size::flow_table_size;
 pub use traffic::Traffic;

@@ -1,7 +1,7 @@
 //! Compiles static flows: replaces the names of ports and routes by what the data plane needs to forward a packet.
 
 use crate::{Core, Link};
-use shunt_api::{Engine, Failure, FailureCode, Hop, RouteChoice, StaticFlow, StaticRoute, Tuple};
+use shunt_api::{Engine, Failure, FailureCode, Hop, RouteChoice, StaticFlow, StaticRoute, Tuple, no_device};
 use shunt_wire::{Ethernet, Mac, Tag, encap};
 use std::collections::BTreeMap;
 
@@ -28,12 +28,6 @@ pub struct CompiledFlow {
     pub out_tags: u8,
     /// Addresses and ports that packets leave with.
     pub new: Tuple,
-}
-
-/// The message for a device name that does not exist.
-pub fn no_device(name: &str) -> String {
-    let each = if name.contains(',') { "; name each device by an option of its own" } else { "" };
-    format!("{name}: no such device in this network namespace; see `ip link`{each}")
 }
 
 fn bad_request(why: impl Into<String>) -> Failure {

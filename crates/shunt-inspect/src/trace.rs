@@ -65,8 +65,8 @@ const DRAIN: Duration = Duration::from_millis(50);
 pub struct Request {
     /// Only packets that arrive here, and all that local programs send; None for all devices.
     pub port: Option<String>,
-    /// Only packets with this tuple, in either direction.
-    pub selection: Selection,
+    /// Only packets of one of these, in either direction: at most [`Request::SELECTIONS_MAX`].
+    pub selections: Vec<Selection>,
     /// Trace one packet in N.
     pub sample: u32,
     /// For how long.
@@ -75,6 +75,11 @@ pub struct Request {
     pub rows: usize,
     /// Whether to search the worst stage for the function that takes the time.
     pub bisect: bool,
+}
+
+impl Request {
+    /// The most selections.
+    pub const SELECTIONS_MAX: usize = abi::TRACE_FILTERS as usize;
 }
 
 /// What was traced.
@@ -154,6 +159,9 @@ pub enum TraceError {
     /// The device does not exist.
     #[error("no device {0} in this network namespace")]
     NoDevice(String),
+    /// More selections than the programs compare.
+    #[error("{0} pairs of addresses, and at most {max} can be traced at once: name one address", max = Request::SELECTIONS_MAX)]
+    Selections(usize),
     /// The kernel refused the programs.
     #[error("{0}")]
     Programs(String),
@@ -422,24 +430,35 @@ fn plan(request: &Request, devices: &BTreeMap<u32, String>) -> Result<abi::Trace
             None => return Err(TraceError::NoDevice(port.clone())),
         },
     };
-    let Selection { src, dst, sport, dport, proto } = &request.selection;
     let mut plan = abi::TracePlan {
         netns: machine::netns()?,
         ifindex,
         sample: request.sample,
-        filter: (request.selection != Selection::default()).into(),
         ..abi::TracePlan::default()
     };
-    plan.tuple.l4_proto = match proto {
-        Some(Proto::Tcp) => 6,
-        Some(Proto::Udp) => 17,
-        None => 0,
-    };
-    plan.tuple.sport_be = sport.unwrap_or(0).to_be_bytes();
-    plan.tuple.dport_be = dport.unwrap_or(0).to_be_bytes();
-    (plan.tuple.src_be, plan.src_mask_be) = address_and_mask(*src, &mut plan.tuple.family);
-    (plan.tuple.dst_be, plan.dst_mask_be) = address_and_mask(*dst, &mut plan.tuple.family);
+    let selections = &request.selections;
+    // One without conditions is met by all packets.
+    if selections.contains(&Selection::default()) {
+        return Ok(plan);
+    }
+    if selections.len() > plan.filter.len() {
+        return Err(TraceError::Selections(selections.len()));
+    }
+    plan.filter.iter_mut().zip(selections).for_each(|(place, selection)| *place = filter(selection));
+    plan.filters = selections.len() as u32;
     Ok(plan)
+}
+
+/// A selection as the programs compare it.
+fn filter(selection: &Selection) -> abi::TraceFilter {
+    let Selection { src, dst, sport, dport, proto } = selection;
+    let mut filter = abi::TraceFilter::default();
+    filter.tuple.l4_proto = proto.map_or(0, Proto::number);
+    filter.tuple.sport_be = sport.unwrap_or(0).to_be_bytes();
+    filter.tuple.dport_be = dport.unwrap_or(0).to_be_bytes();
+    (filter.tuple.src_be, filter.src_mask_be) = address_and_mask(*src, &mut filter.tuple.family);
+    (filter.tuple.dst_be, filter.dst_mask_be) = address_and_mask(*dst, &mut filter.tuple.family);
+    filter
 }
 
 /// An address and its mask as the programs compare them, and the address family.

@@ -28,9 +28,14 @@ use std::{
 const PERIODS: usize = 3;
 /// The longest period.
 const PERIOD: Duration = Duration::from_secs(10);
+/// The last period, of the fast path: a flow that was refused is not watched for a second (`SHUNT_QUIET_USUAL_MS`), so
+/// the connections are back within this time.
+const RETURN: Duration = Duration::from_millis(1100);
+/// The shortest period, if those before have waited for packets that do not leave.
+const SHORTEST_PERIOD: Duration = Duration::from_millis(250);
 
 /// Verifies in the calling thread's network namespace, until the time is over or `stop` is set. Calls `started` when
-/// the first packets are followed. Leaves the connections on the fast path.
+/// the first packets are followed. The last period is one of the fast path, so the connections are back on it.
 ///
 /// # Errors
 /// If the kernel refuses the programs, a port is gone, or the connections cannot be moved.
@@ -46,26 +51,30 @@ pub fn run(
         return Ok(report::report(&[], course));
     }
     let pairs = PERIODS.max((request.time.as_secs_f64() / (2.0 * PERIOD.as_secs_f64())) as usize);
-    let period = request.time / u32::try_from(2 * pairs).unwrap_or(u32::MAX);
     // A period can take longer by as much as packets may stay.
-    let time = period + 2 * LONGEST_STAY;
-    let mut observer = Observer::attach(request, owner, time)?;
+    let at_most = |period: Duration| period + 2 * LONGEST_STAY;
+    let mut observer = Observer::attach(request, owner, at_most(part(request.time, 2 * pairs)))?;
     course.doubts.append(&mut observer.doubts);
     started();
+    let end = Instant::now() + request.time;
     let mut outcome = Ok(());
-    for n in 0..2 * pairs {
-        let way = if n % 2 == 0 { Way::Fast } else { Way::Slow };
+    for n in 0..=2 * pairs {
         // The first period finds the connections on the fast path.
-        if n > 0 {
-            let stay = observer.taps.as_ref().map_or(Ok(()), |taps| owner.attach(taps, time));
-            outcome = stay.and_then(|()| owner.switch(way, time)).map_err(VerifyError::Owner);
-        }
+        let way = if n % 2 == 0 { Way::Fast } else { Way::Slow };
+        let left = end.saturating_duration_since(Instant::now());
+        let period = match 2 * pairs - n {
+            0 => left.max(RETURN),
+            more => part(left.saturating_sub(RETURN), more).max(SHORTEST_PERIOD),
+        };
+        let time = at_most(period);
+        let stay = observer.taps.as_ref().filter(|_| n > 0).map_or(Ok(()), |taps| owner.attach(taps, time));
+        outcome = stay.and_then(|()| owner.switch(way, time)).map_err(VerifyError::Owner);
         if outcome.is_err() || stop.load(Ordering::Relaxed) {
             break;
         }
         outcome = observer.observe(way, period, stop);
         course.round_trips.extend(observer.round_trip(way).map(|ns| (way, ns)));
-        course.periods = n / 2 + 1;
+        course.periods = n.div_ceil(2);
         if outcome.is_err() {
             break;
         }
@@ -80,6 +89,11 @@ pub fn run(
     let flows = observer.flows.iter().zip(&observer.followers);
     let flows: Vec<_> = flows.map(|(flow, one)| (name(flow), flow.engine, &one.follower)).collect();
     Ok(report::report(&flows, course))
+}
+
+/// One of this many parts of a time.
+fn part(time: Duration, parts: usize) -> Duration {
+    time / u32::try_from(parts).unwrap_or(u32::MAX)
 }
 
 /// `udp 192.168.1.2:4000 > 198.51.100.7:53`.

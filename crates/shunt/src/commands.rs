@@ -83,7 +83,8 @@ const GLOBAL: &str = "Global options";
 
 /// A fast path for Linux routers: packets of connections that Linux has accepted skip the network stack.
 ///
-/// Without a command, shunt says whether the instance runs and what to type next.
+/// Without a command, shunt says whether the instance runs and what to type next. In all commands, TIME is one or more
+/// numbers with units, such as 500ms, 30s, 10m or 1h30m, or a number of seconds.
 #[derive(Debug, Parser)]
 #[command(name = "shunt", version)]
 pub(crate) struct Cli {

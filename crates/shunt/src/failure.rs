@@ -47,6 +47,5 @@ pub(crate) fn bad_json(path: &Path, wanted: &str, error: &serde_json::Error) -> 
 
 /// No network device of this namespace has this name.
 pub(crate) fn no_device(name: &str) -> Failure {
-    let why = format!("{name}: no such device in this network namespace; see `ip link`");
-    Failure::new(FailureCode::PortMissing, why)
+    Failure::new(FailureCode::PortMissing, shunt_api::no_device(name))
 }

@@ -237,8 +237,8 @@ fn top_restores_the_terminal_whatever_ends_it() {
 fn top_waits_for_a_daemon_that_goes_away() {
     let dir = TempDir::new().unwrap();
     let listener = UnixListener::bind(socket(&dir)).unwrap();
-    // The request for the history, which this daemon does not have, and the three of the first sample.
-    let first = thread::spawn(move || (0..4).for_each(|_| answer_next(&listener, 6)));
+    // The requests for the history and for hosts, which this daemon does not have, and the three of the first sample.
+    let first = thread::spawn(move || (0..5).for_each(|_| answer_next(&listener, 6)));
     let mut top = OnTerminal::start(&dir, "xterm");
     first.join().unwrap();
     fs::remove_file(socket(&dir)).unwrap();

@@ -12,6 +12,8 @@ const MANY_FLOWS = 20000;
 const ROWS_AT_ONCE = 50;
 // The busiest connections are enough, unless somebody looks for others.
 const READ_AT_ONCE = 1000;
+// Reasons are asked for the slow connections with the highest rates; a press explains any other.
+const EXPLAINED_AT_ONCE = 250;
 const PROTOCOLS = { 1: "icmp", 6: "tcp", 17: "udp", 41: "6in4", 47: "gre", 50: "esp", 58: "icmpv6", 132: "sctp" };
 
 let connections = [];
@@ -61,7 +63,14 @@ function mixed(connection, { count, directions }, orig) {
 	const slowOnes = directions.map(({ dir }) => (dir === orig ? "orig" : "reply"));
 	const state = !slowOnes.includes("orig") ? "fast, replies slow" : slowOnes.includes("reply") ? "slow" : "slow, replies fast";
 	const sum = (what) => connection[what] + (count?.[what] ?? 0);
-	return { ...fast({ ...connection, bytes: sum("bytes"), rate_bps: sum("rate_bps"), rate_pps: sum("rate_pps") }), state };
+	return { ...fast({ ...connection, bytes: sum("bytes"), rate_bps: sum("rate_bps"), rate_pps: sum("rate_pps") }), state: withReason(state, directions) };
+}
+
+/** The state, and the reason of the slow direction with more packets. */
+function withReason(state, directions) {
+	const rate = ({ count }) => count?.rate_pps ?? 0;
+	const [first] = [...directions].sort((a, b) => rate(b) - rate(a));
+	return first?.because ? `${state}: ${first.because.reason}` : state;
 }
 
 function fast(connection) {
@@ -73,7 +82,8 @@ function slow(connection) {
 	const { count, protocol, age_s } = connection;
 	const [bytes, rate_bps, rate_pps] = [count?.bytes ?? NaN, count?.rate_bps ?? NaN, count?.rate_pps ?? NaN];
 	const proto = PROTOCOLS[protocol] ?? `protocol ${protocol}`;
-	return listed(connection, { proto, path: "-", engine: "Linux", bytes, rate_bps, rate_pps, age_s: age_s ?? NaN });
+	const state = withReason(connection.state, connection.directions);
+	return listed({ ...connection, state }, { proto, path: "-", engine: "Linux", bytes, rate_bps, rate_pps, age_s: age_s ?? NaN });
 }
 
 function listed({ orig, state }, { proto, path, engine, bytes, rate_bps, rate_pps, age_s }) {
@@ -119,7 +129,7 @@ async function readAll() {
 
 async function readSome(limit) {
 	const listed = await read(`/v1/flows?rate_over_ms=500${limit}`);
-	const slower = await read("/v1/slow?rate_over_ms=500");
+	const slower = await read(`/v1/slow?rate_over_ms=500&because=${Math.min(most, EXPLAINED_AT_ONCE)}`);
 	hasAll = limit === "" || listed.length < READ_AT_ONCE;
 	connections = merged(listed, slower.connections);
 	setText(at("flow-error"), "");

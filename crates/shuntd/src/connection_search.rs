@@ -1,6 +1,6 @@
 //! Finds the connections that `shunt why` is asked about, in conntrack and in the flow table.
 
-use crate::flow_entry::{expired_tuple, key_proto, key_protocol, key_tuple, new_tuple};
+use crate::flow_entry::{expired_tuple, key_protocol, key_tuple, new_tuple};
 use nix::ifaddrs::getifaddrs;
 use shunt_api::{Proto, Selection, Tracked, Tuple};
 use shunt_bpf::{DataPlane, Entry, FlowTable, Key, abi};
@@ -12,7 +12,7 @@ use std::{
     net::IpAddr,
 };
 
-/// At most this many connections are explained at a time; the rest are only counted.
+/// At most this many connections of a selection are explained at a time; the rest are only counted.
 const EXPLAINED_MAX: usize = 100;
 
 /// A connection to be explained, with the facts that are read apart from the event loop.
@@ -41,21 +41,51 @@ type Id = (u8, Tuple, Option<u16>);
 #[derive(Debug)]
 pub(crate) struct Search {
     table: FlowTable,
-    selection: Selection,
+    which: Which,
+}
+
+/// The connections to find.
+#[derive(Debug)]
+enum Which {
+    Selected(Selection),
+    /// By protocol and original direction, as conntrack has them.
+    Named(HashSet<(u8, Tuple)>),
+}
+
+impl Which {
+    fn has(&self, protocol: u8, tuples: &[Tuple; 2]) -> bool {
+        match self {
+            Self::Selected(selection) => {
+                selection.proto.is_none_or(|proto| proto.number() == protocol)
+                    && tuples.iter().any(|tuple| selection.has_ends(tuple))
+            }
+            Self::Named(named) => named.contains(&(protocol, tuples[0])),
+        }
+    }
 }
 
 impl Search {
     pub(crate) fn new(plane: &DataPlane, selection: Selection) -> Result<Self, shunt_bpf::Error> {
-        Ok(Self { table: plane.flows()?, selection })
+        Ok(Self { table: plane.flows()?, which: Which::Selected(selection) })
+    }
+
+    /// A search for these connections, by protocol and original direction.
+    pub(crate) fn named(plane: &DataPlane, these: Vec<(u8, Tuple)>) -> Result<Self, shunt_bpf::Error> {
+        Ok(Self { table: plane.flows()?, which: Which::Named(these.into_iter().collect()) })
     }
 
     /// Reads conntrack and the flow table whole: takes as long as they are large.
     pub(crate) fn run(&self) -> Result<Found, Box<dyn Error + Send + Sync>> {
-        let mut matches = Matches::new();
+        let mut matches = Matches::new(match &self.which {
+            Which::Selected(_) => EXPLAINED_MAX,
+            Which::Named(named) => named.len(),
+        });
         self.add_conntrack_entries(&mut matches)?;
         self.add_flows(&mut matches)?;
-        if matches.first.is_empty() {
-            for candidate in self.unknown_tuples() {
+        if let Which::Selected(selection) = &self.which
+            && matches.first.is_empty()
+        {
+            for candidate in unknown_tuples(selection) {
                 matches.add(candidate);
             }
         }
@@ -88,14 +118,10 @@ impl Search {
     }
 
     fn add_conntrack_entries(&self, matches: &mut Matches) -> Result<(), shunt_kernel::Error> {
-        let Selection { proto, .. } = self.selection;
         for entry in shunt_kernel::conntrack_table()? {
             let entry = entry?;
-            let tuples = [entry.orig.tuple(), entry.reply.tuple()];
-            let is_selected = proto.is_none_or(|proto| entry.proto() == Some(proto))
-                && tuples.iter().any(|tuple| self.selection.has_ends(tuple));
-            if is_selected {
-                let protocol = entry.protocol;
+            let (protocol, tuples) = (entry.protocol, [entry.orig.tuple(), entry.reply.tuple()]);
+            if self.which.has(protocol, &tuples) {
                 matches.add_tracked(Candidate { tracked: Some(entry), ..Candidate::new(protocol, tuples) });
             }
         }
@@ -117,30 +143,29 @@ impl Search {
             let at = usize::from(entry.flow.flags & abi::FLOW_REPLY != 0);
             let tuples = if at == 0 { [tuple, opposite] } else { [opposite, tuple] };
             let candidate = Candidate::new(protocol, tuples);
-            if (matches.first.contains_key(&candidate.id()) || self.selection.has(key_proto(&key), &tuples))
+            if (matches.first.contains_key(&candidate.id()) || self.which.has(protocol, &tuples))
                 && let Some(candidate) = matches.add(candidate)
             {
                 candidate.flows[at].push((key, entry));
             }
         })
     }
+}
 
-    /// The tuple that the selection names, for each protocol that it allows: the data plane may know why the tuple was
-    /// refused.
-    fn unknown_tuples(&self) -> impl Iterator<Item = Candidate> + use<> {
-        let Selection { proto, .. } = self.selection;
-        let protocols = [6, 17].into_iter().filter(move |protocol| {
-            proto.is_none_or(|proto| (proto == shunt_api::Proto::Tcp) == (*protocol == 6))
-        });
-        let tuple = self.selection.tuple();
-        protocols.filter_map(move |protocol| Some(Candidate::new(protocol, [tuple?, reversed(tuple?)])))
-    }
+/// The tuple that a selection names, for each protocol that it allows: the data plane may know why the tuple was
+/// refused.
+fn unknown_tuples(selection: &Selection) -> impl Iterator<Item = Candidate> + use<> {
+    let (tuple, proto) = (selection.tuple(), selection.proto);
+    let protocols =
+        [Proto::Tcp, Proto::Udp].into_iter().filter(move |one| proto.is_none_or(|proto| proto == *one));
+    protocols.filter_map(move |one| Some(Candidate::new(one.number(), [tuple?, reversed(tuple?)])))
 }
 
 /// The connections that match. Keeps the first ones and, of the others, which may be very many, only hashes.
 struct Matches {
     hasher: RandomState,
-    /// At most [`EXPLAINED_MAX`].
+    /// The largest number of connections that are kept.
+    most: usize,
     first: BTreeMap<Id, Candidate>,
     /// Hashes of the ids of all connections, some of them several times.
     all: Vec<u64>,
@@ -151,9 +176,10 @@ struct Matches {
 }
 
 impl Matches {
-    fn new() -> Self {
+    fn new(most: usize) -> Self {
         Self {
             hasher: RandomState::new(),
+            most,
             first: BTreeMap::new(),
             all: Vec::new(),
             tracked: Vec::new(),
@@ -166,7 +192,7 @@ impl Matches {
         let id = candidate.id();
         self.all.push(self.hasher.hash_one(id));
         self.first.entry(id).or_insert(candidate);
-        if self.first.len() > EXPLAINED_MAX {
+        if self.first.len() > self.most {
             self.first.pop_last();
         }
         self.first.get_mut(&id)
@@ -239,8 +265,19 @@ mod tests {
     }
 
     #[test]
+    fn connections_are_found_by_their_original_direction_or_by_a_selection() {
+        let both = [tuple(1), reversed(tuple(1))];
+        let named = Which::Named([(17, tuple(1))].into());
+        assert!(named.has(17, &both) && !named.has(6, &both) && !named.has(17, &[both[1], both[0]]));
+        let of_tcp =
+            Which::Selected(Selection { sport: Some(53), proto: Some(Proto::Tcp), ..Selection::default() });
+        assert!(of_tcp.has(6, &both) && !of_tcp.has(17, &both) && !of_tcp.has(1, &both));
+        assert!(Which::Selected(Selection::default()).has(1, &both));
+    }
+
+    #[test]
     fn the_first_connections_are_kept_and_the_others_counted_once() {
-        let mut matches = Matches::new();
+        let mut matches = Matches::new(100);
         for sport in (1..=300).rev().chain(1..=300) {
             matches.add_tracked(candidate(sport));
         }

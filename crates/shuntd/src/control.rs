@@ -30,7 +30,7 @@ use hyper::{Request, body::Incoming};
 use shunt_api::{
     Connection, Explained, Failure, HistoryTable, OffRemoval, OffRequest, OffRule, QosRemoval, QosStatus,
     QosTable, Reload, ReloadRequest, Restart, Selection, SlowTable, StaticRemoval, StaticTable, Status,
-    TapRequest, Tracked, Usage, UsageQuery, WatchEvent,
+    TapRequest, Tracked, Tuple, Usage, UsageQuery, WatchEvent,
 };
 use shunt_http::{Admission, Hosts, Refusal};
 use std::{
@@ -63,6 +63,9 @@ pub enum Call {
     Slow(bool, oneshot::Sender<Job<Job<SlowTable>>>),
     /// Find the connections of a selection. The answer is a job that finds them on another thread.
     Find(Selection, oneshot::Sender<Job<Found>>),
+    /// Find these connections, by protocol and original direction. The answer is a job that finds them on another
+    /// thread.
+    FindNamed(Vec<(u8, Tuple)>, oneshot::Sender<Job<Found>>),
     /// Explain why connections are fast or slow.
     Explain(Vec<Candidate>, oneshot::Sender<Result<Vec<Explained>, Failure>>),
     /// Read conntrack's table. The answer is a job that reads it on another thread.

@@ -3,15 +3,16 @@
 use crate::{
     control::{FlowSource, Listing},
     failures::internal,
+    flow_engine::PortEngine,
     flow_entry::{entry_state, key_ingress, key_proto, key_tuple, new_tuple, read_clock, vlan_ids},
     place_index::PlaceIndex,
 };
 use shunt_api::{Connection, Direction, DirectionName, Engine, Failure, Proto, Tuple};
-use shunt_bpf::{DataPlane, Entry, EntryIndex, FlowTable, Key, XdpProgram, abi};
+use shunt_bpf::{DataPlane, Entry, EntryIndex, FlowTable, Key, abi};
 use shunt_core::{RateBasis, TickClock, join_flows, reversed, set_rates};
 use shunt_wire::{Ethernet, Mac, encap};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     iter,
     time::{Duration, Instant},
 };
@@ -27,8 +28,8 @@ pub(crate) struct FlowTableReader {
     names: HashMap<u32, String>,
     /// The ifindex of the port in each slot.
     slots: HashMap<u8, u32>,
-    /// The engines before tc, by ingress port; see [`engine_before_tc`].
-    before_tc: BTreeMap<u32, Engine>,
+    /// The ports by ifindex.
+    ports: HashMap<u32, PortEngine>,
     /// The clock of the data plane, and when it was read.
     first_clock: (TickClock, Instant),
     /// The same at the time to which the listing has come.
@@ -62,14 +63,19 @@ struct FlowRecord {
 }
 
 impl FlowTableReader {
-    /// Opens the tables. `names` are the devices of this network namespace, by ifindex.
-    pub(crate) fn new(plane: &DataPlane, names: HashMap<u32, String>) -> Result<Self, shunt_bpf::Error> {
+    /// Opens the tables. `names` are the devices of this network namespace, and `ports` the ports among them, by
+    /// ifindex.
+    pub(crate) fn new(
+        plane: &DataPlane,
+        names: HashMap<u32, String>,
+        ports: HashMap<u32, PortEngine>,
+    ) -> Result<Self, shunt_bpf::Error> {
         let slots = names.keys().filter_map(|ifindex| Some((plane.slot(*ifindex)?, *ifindex))).collect();
         let (clock, clock_read) = (read_clock(plane)?, Instant::now());
         Ok(Self {
             table: plane.flows()?,
-            before_tc: names.keys().filter_map(|on| Some((*on, engine_before_tc(plane, *on)?))).collect(),
             names,
+            ports,
             slots,
             first_clock: (clock, clock_read),
             clock,
@@ -128,12 +134,14 @@ impl FlowTableReader {
         let (flow, clock) = (&entry.flow, self.clock);
         let (ifindex, tags) = key_ingress(key);
         let out = header_out(flow);
+        let out_port = self.slots.get(&flow.out_slot).copied().unwrap_or(0);
+        let [receives, sends] = [ifindex, out_port].map(|port| self.ports.get(&port));
         let mut direction = Direction {
             dir: if flow.flags & abi::FLOW_REPLY != 0 { DirectionName::Reply } else { DirectionName::Orig },
             in_port: self.name(ifindex),
             in_vlans: vlan_ids(&tags),
             tuple: key_tuple(key),
-            out_port: self.name(self.slots.get(&flow.out_slot).copied().unwrap_or(0)),
+            out_port: self.name(out_port),
             out_vlans: out.iter().flat_map(|out| &out.tags).map(|tag| tag.vid).collect(),
             new: new_tuple(key, entry),
             // No frame is sent to this MAC.
@@ -144,10 +152,10 @@ impl FlowTableReader {
             priority: flow.priority,
             max_l3_bytes: u32::from(flow.max_l3_bytes),
             state: entry_state(flow, self.table.epochs()).flow_state(clock),
-            engine: match self.before_tc.get(&ifindex) {
-                Some(engine) if flow.flags & abi::FLOW_XDP != 0 => *engine,
-                _ => Engine::Tc,
-            },
+            engine: receives.map_or(Engine::Tc, |port| port.engine_of_flow(flow.flags)),
+            engine_reason: receives
+                .zip(sends)
+                .and_then(|(receives, sends)| receives.why_tc(sends, flow.flags)),
             packets: entry.pkts(),
             bytes: entry.bytes(),
             rate_bps: 0,
@@ -204,16 +212,4 @@ fn connection_id(key: &Key, entry: &Entry) -> (Proto, Tuple) {
     let is_reply = entry.flow.flags & abi::FLOW_REPLY != 0;
     let orig = if is_reply { reversed(new_tuple(key, entry)) } else { key_tuple(key) };
     (key_proto(key), orig)
-}
-
-/// The engine that gets the packets of a port before tc; `None` if tc gets all. A flow may be meant for XDP while only
-/// tc sees its packets: the port runs no XDP program, or its packets are aggregates, which do not pass XDP. Only the
-/// port's counters tell.
-pub(crate) fn engine_before_tc(plane: &DataPlane, ifindex: u32) -> Option<Engine> {
-    let counted = plane.counters(ifindex).unwrap_or_default();
-    let (engine, sent) = match plane.xdp_program(ifindex)? {
-        XdpProgram::Forward | XdpProgram::ForwardTags => (Engine::Xdp, counted.xdp_pkts),
-        XdpProgram::External => (Engine::External, counted.external_pkts),
-    };
-    (sent > 0 || counted.tc_pkts == 0).then_some(engine)
 }

@@ -9,6 +9,7 @@ mod correction_queue;
 mod daemon;
 mod descriptor_store;
 mod failures;
+mod flow_engine;
 mod flow_entry;
 mod flow_listing;
 mod foreign_programs;

@@ -2,7 +2,7 @@
 
 use crate::kept_file::{KeptFile, Replacement};
 use serde::{Deserialize, Serialize};
-use shunt_api::{Failure, FailureCode, OffBy, OffRequest, OffRule, Proto, Selection, Tuple};
+use shunt_api::{Failure, FailureCode, OffBy, OffEnd, OffRequest, OffRule, Proto, Selection, Tuple};
 use shunt_bpf::OffMatch;
 use std::{
     path::PathBuf,
@@ -22,11 +22,23 @@ pub(crate) struct KeptRule {
     by: OffBy,
 }
 
+/// What became of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OffChange {
+    /// The connections, in words of `shunt off`.
+    pub(crate) which: String,
+    pub(crate) by: OffBy,
+    /// Why the rule ended; `None` if it was added.
+    pub(crate) end: Option<OffEnd>,
+}
+
 /// The rules, and the file that keeps them.
 #[derive(Debug)]
 pub(crate) struct OffRules {
     rules: Vec<KeptRule>,
     file: KeptFile,
+    /// What has changed since [`OffRules::take_changes`].
+    changes: Vec<OffChange>,
 }
 
 /// What the file is to have.
@@ -44,8 +56,8 @@ impl OffRules {
         let file = KeptFile::new(path, FILE_BYTES_MAX);
         let decode = |bytes: &[u8]| serde_json::from_slice(bytes).map_err(|error| error.to_string());
         let rules = file.load("the rules of `shunt off` are lost: type them again", decode);
-        let mut loaded = Self { rules: rules.unwrap_or_default(), file };
-        loaded.expire(now);
+        let mut loaded = Self { rules: rules.unwrap_or_default(), file, changes: Vec::new() };
+        loaded.end(OffEnd::TimeWithoutDaemon, |rule| rule.has_ended(now));
         loaded.rules.truncate(OffRule::MOST);
         loaded
     }
@@ -59,6 +71,7 @@ impl OffRules {
     pub(crate) fn replace(&mut self, rules: Vec<KeptRule>) {
         self.rules = rules;
         self.rules.truncate(OffRule::MOST);
+        self.changes.clear();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -94,8 +107,14 @@ impl OffRules {
         }
         let until = for_s.map(|seconds| now + seconds);
         let same = self.rules.iter().position(|rule| rule.which == which);
+        let rule = KeptRule { which, until, by };
         match same {
-            Some(at) => (self.rules[at].until, self.rules[at].by) = (until, by),
+            Some(at) if self.rules[at] == rule => return Ok(()),
+            Some(at) => {
+                let before = std::mem::replace(&mut self.rules[at], rule);
+                self.note(&before, Some(OffEnd::Replaced));
+                self.note(&self.rules[at].clone(), None);
+            }
             None if self.rules.len() >= OffRule::MOST => {
                 let why = format!(
                     "there are {} rules already, which is the most: remove some with `shunt on`, or name a network \
@@ -104,7 +123,10 @@ impl OffRules {
                 );
                 return refused(FailureCode::TableFull, why);
             }
-            None => self.rules.push(KeptRule { which, until, by }),
+            None => {
+                self.note(&rule, None);
+                self.rules.push(rule);
+            }
         }
         Ok(())
     }
@@ -114,23 +136,36 @@ impl OffRules {
     /// # Errors
     /// If there is no such rule.
     pub(crate) fn remove(&mut self, which: Option<&Selection>) -> Result<u64, Failure> {
-        let before = self.rules.len();
-        self.rules.retain(|rule| which.is_some_and(|which| rule.which != *which));
-        if let Some(which) = which.filter(|_| self.rules.len() == before) {
+        let removed = self.end(OffEnd::Removed, |rule| which.is_none_or(|which| rule.which == *which));
+        if let Some(which) = which.filter(|_| removed == 0) {
             let known: Vec<String> =
                 self.rules.iter().map(|rule| format!("`{}`", rule.which.words())).collect();
             let known = if known.is_empty() { "there are none".to_owned() } else { known.join(", ") };
             let why = format!("no rule `{}`; rules of `shunt off`: {known}", which.words());
             return Err(Failure::new(FailureCode::NoConnection, why));
         }
-        Ok((before - self.rules.len()) as u64)
+        Ok(removed)
     }
 
     /// Removes the rules that have ended. Returns whether there were any.
     pub(crate) fn expire(&mut self, now: u64) -> bool {
-        let before = self.rules.len();
-        self.rules.retain(|rule| rule.until.is_none_or(|until| until > now));
-        self.rules.len() != before
+        self.end(OffEnd::Time, |rule| rule.has_ended(now)) > 0
+    }
+
+    /// Removes rules for this cause. Returns how many.
+    fn end(&mut self, cause: OffEnd, ends: impl Fn(&KeptRule) -> bool) -> u64 {
+        let ended: Vec<KeptRule> = self.rules.extract_if(.., |rule| ends(rule)).collect();
+        ended.iter().for_each(|rule| self.note(rule, Some(cause)));
+        ended.len() as u64
+    }
+
+    fn note(&mut self, rule: &KeptRule, end: Option<OffEnd>) {
+        self.changes.push(OffChange { which: rule.which.words(), by: rule.by, end });
+    }
+
+    /// What has changed since the last call, oldest first. The daemon takes it at each change, so it is short.
+    pub(crate) fn take_changes(&mut self) -> Vec<OffChange> {
+        std::mem::take(&mut self.changes)
     }
 
     /// The first rule that names a connection, as text.
@@ -147,13 +182,24 @@ impl OffRules {
         Some(format!("by the rule `{}`{of}{left}", rule.which.words()))
     }
 
-    /// What the file is to have now.
+    /// What the file is to have now, for a client that waits for it.
     pub(crate) fn file(&mut self) -> OffFile {
+        OffFile(self.replacement())
+    }
+
+    /// What the file is to have now.
+    pub(crate) fn replacement(&mut self) -> Replacement {
         let rules = self.rules.clone();
-        OffFile(self.file.replace(move || {
+        self.file.replace(move || {
             let text = serde_json::to_string_pretty(&rules).map_err(|error| error.to_string())?;
             Ok(format!("{text}\n").into_bytes())
-        }))
+        })
+    }
+}
+
+impl KeptRule {
+    fn has_ended(&self, now: u64) -> bool {
+        self.until.is_some_and(|until| until <= now)
     }
 }
 
@@ -210,6 +256,29 @@ mod tests {
         assert_eq!(OffRules::load(path.clone(), 1060).list(1060).len(), 1);
         std::fs::write(&path, "[{").unwrap();
         assert!(OffRules::load(path, 1000).is_empty());
+    }
+
+    #[test]
+    fn each_end_of_a_rule_has_its_cause() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("default.off");
+        let mut rules = OffRules::load(path.clone(), 0);
+        let changed = |rules: &mut OffRules| -> Vec<String> {
+            let changes = rules.take_changes().into_iter();
+            changes.map(|OffChange { which, end, .. }| format!("{which} {end:?}")).collect()
+        };
+        rules.add(request("192.0.2.1", Some(10)), 0).unwrap();
+        rules.add(request("192.0.2.2", Some(10)), 0).unwrap();
+        rules.add(request("192.0.2.2", Some(10)), 0).unwrap();
+        assert_eq!(changed(&mut rules), ["192.0.2.1 None", "192.0.2.2 None"]);
+        rules.add(request("192.0.2.2", Some(60)), 0).unwrap();
+        assert_eq!(changed(&mut rules), ["192.0.2.2 Some(Replaced)", "192.0.2.2 None"]);
+        rules.file().write().unwrap();
+        assert!(rules.expire(10));
+        rules.remove(None).unwrap();
+        assert_eq!(changed(&mut rules), ["192.0.2.1 Some(Time)", "192.0.2.2 Some(Removed)"]);
+        let mut again = OffRules::load(path, 30);
+        assert_eq!(changed(&mut again), ["192.0.2.1 Some(TimeWithoutDaemon)"]);
     }
 
     #[test]

@@ -5,13 +5,14 @@ use crate::{
     flow_entry::{entry_state, key_protocol, key_tuple, read_clock},
 };
 use shunt_api::{
-    Counted, DirectionName, Failure, FlowState, SlowConnection, SlowCount, SlowDirection, SlowTable, Tracked,
-    TrackedDirection, Tuple,
+    Because, Counted, DirectionName, Explained, Failure, FlowState, Idle, Proto, Selection, SlowConnection,
+    SlowCount, SlowDirection, SlowTable, Tracked, TrackedDirection, Tuple, Why,
 };
 use shunt_bpf::{DataPlane, Error, FlowTable};
 use shunt_core::TickClock;
 use std::{
     cmp::Reverse,
+    collections::HashMap,
     hash::{BuildHasher, RandomState},
     time::{Duration, Instant},
 };
@@ -112,6 +113,7 @@ impl SlowSample {
                 .map(|(dir, hash, count)| SlowDirection {
                     dir,
                     count: count.map(|count| self.count(hash, count)),
+                    because: None,
                 })
                 .collect();
         let count = directions.iter().filter_map(|direction| direction.count).reduce(SlowCount::plus);
@@ -148,6 +150,62 @@ impl SlowSample {
             rate_pps: if packets_since > 0 { per_second(packets_since).max(1) } else { 0 },
             rate_bps: per_second(bytes.saturating_sub(before.bytes).saturating_mul(8)),
         }
+    }
+}
+
+/// Says why each direction is slow, by what was found out about the connections a moment later.
+pub(crate) fn give_reasons(connections: &mut [SlowConnection], explained: Vec<Explained>) {
+    let mut found: HashMap<(u8, Tuple), Why> = HashMap::new();
+    for Explained { protocol, directions, .. } in explained {
+        found.extend(directions.into_iter().map(|why| ((protocol, why.tuple), why)));
+    }
+    for SlowConnection { protocol, orig, reply, directions, .. } in connections {
+        for direction in directions {
+            let tuple = if direction.dir == DirectionName::Orig { *orig } else { *reply };
+            let why = found.remove(&(*protocol, tuple));
+            direction.because = Some(why.map_or_else(|| cannot_tell(*protocol, *orig), because));
+        }
+    }
+}
+
+fn because(why: Why) -> Because {
+    let text = |reason: &str, meaning: &str, detail: String, remedy: &str| Because {
+        reason: reason.to_owned(),
+        meaning: meaning.to_owned(),
+        detail,
+        remedy: remedy.to_owned(),
+    };
+    match (why.because, why.idle) {
+        (Some(because), _) => because,
+        (None, Some(Idle { for_s, .. })) => text(
+            "idle",
+            "no packets come; the last ones took the fast path",
+            for_s.map_or_else(String::new, |s| format!("none for {s} s")),
+            "nothing to do: it is fast again soon after packets come",
+        ),
+        (None, None) => text(
+            "now-fast",
+            "it was slow when the list was made, and is fast by now",
+            String::new(),
+            "nothing to do",
+        ),
+    }
+}
+
+fn cannot_tell(protocol: u8, orig: Tuple) -> Because {
+    let Tuple { src, dst, sport, dport } = orig;
+    let which = Selection {
+        src: Some(src.into()),
+        dst: Some(dst.into()),
+        sport: Some(sport),
+        dport: Some(dport),
+        proto: [Proto::Tcp, Proto::Udp].into_iter().find(|proto| proto.number() == protocol),
+    };
+    Because {
+        reason: "cannot-tell".to_owned(),
+        meaning: "conntrack no longer has the connection".to_owned(),
+        detail: String::new(),
+        remedy: format!("if packets still come: `shunt why {}`", which.words()),
     }
 }
 
@@ -200,7 +258,7 @@ mod tests {
             conntrack_state: None,
             count: Some(count),
             age_s: None,
-            directions: vec![SlowDirection { dir: DirectionName::Orig, count: Some(count) }],
+            directions: vec![SlowDirection { dir: DirectionName::Orig, count: Some(count), because: None }],
         }
     }
 
@@ -215,5 +273,43 @@ mod tests {
         assert_eq!((kept.len(), more), (SlowTable::MOST, 4000));
         let rates: Vec<u64> = kept.iter().filter_map(|one| one.count).map(|count| count.rate_bps).collect();
         assert_eq!(rates, (4000..5000).rev().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_direction_gets_a_reason_or_what_would_tell() {
+        let why = |port, dir, because: Option<&str>, idle: bool| {
+            let SlowConnection { orig, reply, .. } = connection(port);
+            Why {
+                dir,
+                tuple: if dir == DirectionName::Orig { orig } else { reply },
+                fast: because.is_none() && !idle,
+                idle: idle.then_some(Idle { for_s: Some(7), was_fast: true }),
+                since_s: None,
+                engine: None,
+                in_port: None,
+                out_port: None,
+                because: because.map(|reason| Because { reason: reason.to_owned(), ..cannot_tell(17, orig) }),
+            }
+        };
+        let explained = |directions| Explained { protocol: 17, tracked: true, state: None, directions };
+        let mut connections: Vec<SlowConnection> = (1..=4).map(connection).collect();
+        connections[1].directions[0].dir = DirectionName::Reply;
+        let found = [
+            explained(vec![why(1, DirectionName::Orig, Some("off"), false)]),
+            explained(vec![
+                why(2, DirectionName::Orig, Some("off"), false),
+                why(2, DirectionName::Reply, None, true),
+            ]),
+            explained(vec![why(3, DirectionName::Orig, None, false)]),
+        ];
+        give_reasons(&mut connections, found.into());
+        let reasons: Vec<&Because> =
+            connections.iter().map(|one| one.directions[0].because.as_ref().unwrap()).collect();
+        assert_eq!(
+            reasons.iter().map(|one| one.reason.as_str()).collect::<Vec<_>>(),
+            ["off", "idle", "now-fast", "cannot-tell"]
+        );
+        assert_eq!(reasons[1].detail, "none for 7 s");
+        assert!(reasons[3].remedy.contains("`shunt why udp 192.0.2.1:4 198.51.100.1:53`"), "{reasons:?}");
     }
 }

@@ -14,10 +14,10 @@ use crate::{
 };
 use shunt_api::{
     ChecksumChoice, Config, EngineChoice, Failure, FailureCode, Instance, RUNTIME_DIR_VARIABLE,
-    STATE_DIR_VARIABLE, state_dir,
+    STATE_DIR_VARIABLE, no_device, state_dir,
 };
 use shunt_bpf::{Changes, DataPlane, HandedMaps, LoadOptions, Size, TypesSource, abi, attach};
-use shunt_core::{Action, Choice, Core, Event, EventSource, ExternalState, Link, LinkLayer, no_device};
+use shunt_core::{Action, Choice, Core, Event, EventSource, ExternalState, Link, LinkLayer};
 use shunt_kernel::{Forwarding, Linux, NetlinkSubscription};
 use std::{
     env,

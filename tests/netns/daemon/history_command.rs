@@ -1,7 +1,7 @@
 //! `shunt history` and the costs in `shunt status`: what happened is kept across a restart, with its cause.
 
 use serde_json::Value;
-use shunt_api::{Happening, HistoryTable, OffBy};
+use shunt_api::{Happening, HistoryTable, OffBy, OffEnd};
 use shunt_testkit::{
     Crossing, Shunt, Shuntd, Topology, daemon_with, port_engine, require_root, rulesets, silent_router,
     wait_for,
@@ -58,7 +58,7 @@ fn traffic_and_events_are_kept_across_a_restart() {
     let which = "192.0.2.77".to_owned();
     for expected in [
         Happening::OffAdded { which: which.clone(), by: OffBy::Owner },
-        Happening::OffRemoved { which, by: OffBy::Owner },
+        Happening::OffRemoved { which, by: OffBy::Owner, end: Some(OffEnd::Removed) },
         Happening::Invalidated { cause: "off".to_owned(), device: None, object: None },
         Happening::Invalidated { cause: "link".to_owned(), device: Some("r0".to_owned()), object: None },
     ] {

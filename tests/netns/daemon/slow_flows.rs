@@ -59,13 +59,29 @@ fn a_slow_connection_is_listed_with_its_rate_if_conntrack_counts() {
     assert!(!err.contains("conntrack"), "{err}");
 
     let (text, _) = meanwhile(&shunt, &there, &busy, "flows --over 500ms");
-    assert!(text.starts_with("udp slow  ") && text.contains("198.18.0.2:5002, by Linux\n"), "{text}");
+    assert!(
+        text.starts_with("udp slow: off  ") && text.contains("198.18.0.2:5002, by Linux: off: "),
+        "{text}"
+    );
     let (hosts, _) = meanwhile(&shunt, &there, &busy, "flows --by host --json --over 500ms");
     let hosts: Value = serde_json::from_str(&hosts).unwrap();
     let lan = hosts.as_array().unwrap().iter().find(|host| host["addr"] == "192.168.1.2").unwrap();
     assert!(lan["slow_bps"].as_u64().unwrap() > 0 && lan["slow_bps"] == lan["sent_bps"], "{hosts:#}");
     let (top, _) = meanwhile(&shunt, &there, &busy, "top --once --interval 500ms");
-    assert!(top.contains("192.168.1.2:4000 > 198.18.0.2:5002  udp    slow    slow "), "{top}");
+    assert!(top.contains("192.168.1.2:4000 > 198.18.0.2:5002  udp    slow    slow: off "), "{top}");
+
+    // Each of many has its reason.
+    let many: Vec<Packet> = (6001..6013).map(packet).collect();
+    let (out, _) = while_sending(&shunt, "flows --json --over 1s --state slow", || {
+        many.iter().for_each(|packet| drop(there.pass(packet)));
+    });
+    let listed: Value = serde_json::from_str(&out).unwrap();
+    let listed = listed.as_array().unwrap();
+    let is_off = |one: &Value| {
+        let slow = one["directions"].as_array().unwrap();
+        slow.iter().all(|half| half["because"]["reason"] == "off")
+    };
+    assert!(listed.len() >= many.len() && listed.iter().all(is_off), "{listed:#?}");
 
     // Of a connection that is silent, no rate is measured, so it is left out.
     let (out, _) = meanwhile(&shunt, &there, &packet(5003), "flows --json --over 1s --dport 5002");
@@ -120,6 +136,6 @@ fn a_connection_with_slow_replies_is_listed_once_with_the_reason() {
     let hosts: Value = serde_json::from_str(&hosts).unwrap();
     assert!(hosts.as_array().unwrap().iter().all(|host| host["connections"] == 1), "{hosts:#}");
     let (top, _) = flows("top --once --interval 500ms");
-    assert!(top.contains("half    fast, replies slow"), "{top}");
+    assert!(top.contains("half    fast, replies slow: ingress-filter "), "{top}");
     shunt.done("down");
 }

@@ -10,7 +10,7 @@ use shunt_testkit::{
     rulesets, sent_by, silent_router, tcp_exchange, wait_for, wait_until,
 };
 use std::{
-    net::{SocketAddr, UdpSocket},
+    net::{IpAddr, SocketAddr, UdpSocket},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
@@ -128,6 +128,42 @@ fn a_filter_and_a_port_leave_out_the_rest_and_a_dropped_packet_is_told() {
         assert_eq!(report["paths"].as_array().unwrap().len(), 0, "{report:#}");
     }
     assert_eq!(router.run("trace nosuchport --seconds 1").code, Some(13));
+}
+
+#[test]
+fn a_host_is_traced_at_all_its_addresses() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    lab.router().sysctl("netfilter/nf_conntrack_acct", 1);
+    for (family, wan) in [("-4", IpAddr::from(lab.wan().v4)), ("-6", lab.wan().v6.into())] {
+        lab.router().run(&format!("ip {family} route add default via {wan} dev {}", lab.wan().gateway));
+    }
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine tc");
+    let there = Crossing::between(lab.lan(), lab.wan());
+    let both = [lab.lan().udp_to(4000, lab.wan().at(5000)), lab.lan().udp_to(4000, lab.wan().at6(5000))];
+    let mac = lab.lan().mac;
+    // The daemon learns the addresses of the host from its packets.
+    let known = wait_for(Duration::from_secs(60), || {
+        both.iter().for_each(|packet| drop(there.pass(packet)));
+        let usage: Value = serde_json::from_str(&shunt.done("usage --json --for 1h")).unwrap();
+        let hosts = usage["hosts"].as_array().unwrap();
+        let host = hosts.iter().find(|host| host["mac"] == mac.to_string().as_str())?;
+        (host["addresses"].as_array()?.len() == 2).then_some(())
+    });
+    assert!(known.is_some(), "{}", shunt.done("usage --json --for 1h"));
+    let trace = start(&shunt, &format!("--sample 1 --host {mac} --dport 5000"));
+    for _ in 0..20 {
+        both.iter().for_each(|packet| drop(there.pass(packet)));
+    }
+    let report = end(trace, Signal::SIGINT);
+    let rows = report["rows"].as_array().unwrap().iter().flat_map(|rows| rows.as_array().unwrap());
+    let text = rows.map(Value::to_string).collect::<String>();
+    let [v4, v6] = [lab.lan().v4.to_string(), lab.lan().v6.to_string()];
+    assert!(text.contains(&v4) && text.contains(&v6), "{report:#}");
+    shunt.done("down");
 }
 
 /// Traces twenty packets of each of `flows` UDP flows, the first of which is fast. Returns the report, and how many

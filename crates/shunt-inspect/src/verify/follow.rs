@@ -65,6 +65,17 @@ struct Awaited {
     way: Way,
 }
 
+/// Whether packets are on their way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Waits {
+    /// All have left.
+    No,
+    /// Linux was seen to drop as many as have not left.
+    ForDropped,
+    /// Some have neither left nor been dropped.
+    Yes,
+}
+
 /// What the acknowledgement of a packet that left may end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Acknowledged {
@@ -173,9 +184,9 @@ impl Follower {
         acknowledged
     }
 
-    /// Linux drops a packet of this flow.
-    pub(crate) fn drop_by_linux(&mut self, reason: u32) {
-        *self.dropped.entry(reason).or_default() += 1;
+    /// Linux drops packets of this flow.
+    pub(crate) fn drop_by_linux(&mut self, reason: u32, packets: u64) {
+        *self.dropped.entry(reason).or_default() += packets;
     }
 
     /// An acknowledgement of this direction's data has left in the other direction.
@@ -191,9 +202,14 @@ impl Follower {
         }
     }
 
-    /// Packets are on their way.
-    pub(crate) fn is_waiting(&self) -> bool {
-        !self.pending.is_empty()
+    /// Whether packets are on their way.
+    pub(crate) fn waits(&self) -> Waits {
+        let dropped: u64 = self.dropped.values().sum();
+        match self.pending.len() as u64 {
+            0 => Waits::No,
+            pending if pending <= dropped => Waits::ForDropped,
+            _ => Waits::Yes,
+        }
     }
 
     /// Packets that entered before this time have not left, and will not.

@@ -3,7 +3,7 @@
 use super::{
     abi,
     fault::Way,
-    follow::Follower,
+    follow::{Follower, Waits},
     programs::{Observed, Programs, Taps},
     request::{Flow, Owner, Request, VerifyError},
     segment::segments,
@@ -34,6 +34,8 @@ const BUDGET: u64 = 512 * 1024;
 const INTERVAL: Duration = Duration::from_millis(5);
 /// A packet that has not left after this time is lost: queues hold no packet for longer.
 pub(super) const LONGEST_STAY: Duration = Duration::from_secs(1);
+/// If Linux was seen to drop as many packets as have not left, they are given up after this time.
+const STAY_OF_DROPPED: Duration = Duration::from_millis(250);
 /// Records of different CPUs are in order once they are older than this.
 const SETTLED: Duration = Duration::from_millis(2);
 /// Reasons of the kernel up to this one are no reason: the driver of a veth frees with them what the other end took.
@@ -144,8 +146,13 @@ impl Observer {
         loop {
             sleep(INTERVAL);
             let is_whole = self.follow(SETTLED)?;
-            let is_waiting = self.followers.iter().any(|one| one.follower.is_waiting());
-            if !is_whole || !is_waiting && self.unsettled.is_empty() || began.elapsed() > LONGEST_STAY {
+            let waits = self.followers.iter().map(|one| one.follower.waits()).max();
+            let patience = match waits.unwrap_or(Waits::No) {
+                Waits::No if self.unsettled.is_empty() => break,
+                Waits::ForDropped => STAY_OF_DROPPED,
+                Waits::No | Waits::Yes => LONGEST_STAY,
+            };
+            if !is_whole || began.elapsed() > patience {
                 break;
             }
         }
@@ -203,7 +210,7 @@ impl Observer {
             (abi::VERIFY_DROPPED, _) => {
                 let by_program = self.drop_reasons.get(&record.reason).is_some_and(|name| name == BY_PROGRAM);
                 if record.reason > NO_DROP_REASON && !by_program {
-                    follower.drop_by_linux(record.reason);
+                    follower.drop_by_linux(record.reason, record.packets.into());
                 }
             }
             _ => follower.unseen += 1,

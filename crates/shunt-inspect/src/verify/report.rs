@@ -40,7 +40,7 @@ pub struct Report {
     pub unknown: Vec<String>,
     /// Duration in seconds.
     pub seconds: f64,
-    /// Periods with the fast path on, and as many with it off for these connections.
+    /// Periods with the fast path off for these connections; there is one more with it on.
     pub periods: usize,
     /// The directions of connections that were observed.
     pub flows: Vec<FlowReport>,

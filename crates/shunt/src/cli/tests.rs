@@ -64,8 +64,9 @@ fn a_line_that_is_not_understood_is_answered_in_one_line_with_a_way_out() {
              [2001:db8::1]:5000",
         ),
         (
-            "watch --for 5",
-            "invalid value '5' for '--for <TIME>': expected a number with its unit, such as 30s, 10m or 2h; 1ms to 365d",
+            "watch --for 5x",
+            "invalid value '5x' for '--for <TIME>': expected a time such as 500ms, 30s, 10m or 2h, or a number of seconds; \
+             1ms to 365d",
         ),
         (
             "compare a.json",

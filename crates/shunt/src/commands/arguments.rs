@@ -5,6 +5,7 @@ use serde::de::{DeserializeOwned, IntoDeserializer, value::Error as ValueError};
 use shunt_wire::{line::IpVersion, quantity};
 use std::{
     net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
     time::Duration,
 };
 
@@ -17,27 +18,37 @@ where
         .try_map(|name| T::deserialize(IntoDeserializer::<ValueError>::into_deserializer(name)))
 }
 
+/// The shortest interval between two readings: the kernel's counters advance by ticks; shorter intervals would show
+/// single ticks.
+pub(crate) const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A time, in the form that all options take: numbers with units, or a number of seconds, as iperf3 and ping take it.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|_| "expected a number with its unit, such as 30s, 10m or 2h".to_owned())
-}
-
-/// As iperf3 does, takes a number without a unit as seconds.
-pub(crate) fn duration_or_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.map_or_else(|| duration(text), Ok)
+    let time = seconds.map_or_else(|| humantime::parse_duration(text), Ok);
+    time.map_err(|_| "expected a time such as 500ms, 30s, 10m or 2h, or a number of seconds".to_owned())
 }
 
-/// Reads a time within these bounds by one of the functions above.
+/// A time within these bounds.
 pub(crate) fn time_within(
-    read: fn(&str) -> Result<Duration, String>,
     shortest: Duration,
     longest: Duration,
 ) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    bounded(shortest..=longest, move || format!("{} to {}", readable(shortest), readable(longest)))
+}
+
+/// A time that is not too short.
+pub(crate) fn time_from(shortest: Duration) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    bounded(shortest..=Duration::MAX, move || format!("{} or more", readable(shortest)))
+}
+
+fn bounded(
+    allowed: RangeInclusive<Duration>,
+    bounds: impl Fn() -> String + Clone,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone {
     move |text| {
-        let [from, to] = [shortest, longest].map(readable);
-        let time = read(text).map_err(|why| format!("{why}; {from} to {to}"))?;
-        if (shortest..=longest).contains(&time) { Ok(time) } else { Err(format!("expected {from} to {to}")) }
+        let time = duration(text).map_err(|why| format!("{why}; {}", bounds()))?;
+        if allowed.contains(&time) { Ok(time) } else { Err(format!("expected {}", bounds())) }
     }
 }
 
@@ -113,15 +124,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_number_without_a_unit_is_seconds() {
+        for (text, millis) in [("2", 2000), ("0.5", 500), ("2s", 2000), ("1m 30s", 90_000), ("100ms", 100)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for wrong in ["", "-1", "nan", "inf", "5 x", "soon"] {
+            assert!(duration(wrong).unwrap_err().contains("or a number of seconds"), "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_time_out_of_bounds_is_refused_with_both_bounds() {
         let (shortest, longest) = (Duration::from_secs(3), Duration::from_secs(3600));
-        let read = time_within(duration_or_seconds, shortest, longest);
+        let read = time_within(shortest, longest);
         assert_eq!((read("3"), read("1h")), (Ok(shortest), Ok(longest)));
         for wrong in ["0", "0s", "2999ms", "3601s", "9999999"] {
             assert_eq!(read(wrong).unwrap_err(), "expected 3s to 1h", "{wrong}");
         }
-        assert!(read("soon").unwrap_err().contains("such as 30s"));
-        let long = time_within(duration, Duration::from_millis(1), Duration::from_secs(365 * 86_400));
+        let wrong = read("soon").unwrap_err();
+        assert_eq!(wrong, format!("{}; 3s to 1h", duration("soon").unwrap_err()));
+        let long = time_within(Duration::from_millis(1), Duration::from_secs(365 * 86_400));
         assert_eq!(long("0s").unwrap_err(), "expected 1ms to 365d");
+        assert_eq!(time_from(shortest)("1").unwrap_err(), "expected 3s or more");
     }
 }

@@ -188,29 +188,7 @@ impl NamedConnections {
         self.with(|name| known.addresses(name))
     }
 
-    /// One selection: a host with several addresses is refused.
-    pub(crate) async fn look_up_one(&self, client: &Client) -> Result<Selection, Failure> {
-        if self.has_no_names() {
-            return Ok(self.rest.clone());
-        }
-        let known = KnownHosts::read(client).await;
-        self.single(|name| known.addresses(name))
-    }
-
-    pub(super) fn single(&self, addresses: impl Fn(&str) -> Vec<IpAddr>) -> Result<Selection, Failure> {
-        for name in self.hosts.iter().flatten() {
-            if let several @ [_, _, ..] = addresses(name).as_slice() {
-                let several: Vec<String> = several.iter().map(IpAddr::to_string).collect();
-                return Err(usage(format!(
-                    "`{name}` is the name of several addresses, and this command takes one: name one of {}",
-                    several.join(", ")
-                )));
-            }
-        }
-        self.with(addresses).map(|mut selections| selections.swap_remove(0))
-    }
-
-    fn with(&self, addresses: impl Fn(&str) -> Vec<IpAddr>) -> Result<Vec<Selection>, Failure> {
+    pub(super) fn with(&self, addresses: impl Fn(&str) -> Vec<IpAddr>) -> Result<Vec<Selection>, Failure> {
         let [source, destination] = &self.hosts;
         let addresses_of = |name: Option<&str>, given| {
             let found = ends(name, given, &addresses);

@@ -7,7 +7,7 @@
 mod gain;
 pub(crate) mod view;
 
-use super::{arguments::duration_or_seconds, link::read, measure::measure_and_show, model};
+use super::{arguments::duration, link::read, measure::measure_and_show, model};
 use crate::{
     client::candidates,
     command::{Command, Context},
@@ -71,7 +71,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "PORT", requires = "load", requires = "port", add = ArgValueCandidates::new(candidates::devices))]
     peer: Option<String>,
     /// With --load, the time of each step of the sweep, or of watching [default: 1s, or 5s of watching].
-    #[arg(long, visible_alias = "for", value_name = "TIME", requires = "load", value_parser = duration_or_seconds)]
+    #[arg(long, visible_alias = "for", value_name = "TIME", requires = "load", value_parser = duration)]
     time: Option<Duration>,
     /// The board, for predictions of what a fix gains: a file, or a case of `shunt model cases` [default: by the device
     /// tree].

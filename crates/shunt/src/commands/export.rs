@@ -1,7 +1,7 @@
 //! `shunt export`: the connections of the fast path for other programs, as NDJSON or IPFIX.
 
 use super::{
-    arguments::{duration, endpoint},
+    arguments::{SHORTEST_INTERVAL, endpoint, time_from},
     connections::ConnectionArgs,
 };
 use crate::{
@@ -40,7 +40,7 @@ pub(crate) struct ExportArgs {
     output: Option<PathBuf>,
     /// Export again and again at this interval, until Ctrl-C; at least 100ms. The counters are those since each flow
     /// was learned.
-    #[arg(long, value_name = "TIME", value_parser = interval)]
+    #[arg(long, value_name = "TIME", value_parser = time_from(SHORTEST_INTERVAL))]
     every: Option<Duration>,
     /// The observation domain of IPFIX, which tells several exporters at one collector apart.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -51,11 +51,6 @@ pub(crate) struct ExportArgs {
 enum ExportFormat {
     Ndjson,
     Ipfix,
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let time = duration(text)?;
-    if time >= Duration::from_millis(100) { Ok(time) } else { Err("expected 100ms or more".to_owned()) }
 }
 
 /// Where the bytes go.

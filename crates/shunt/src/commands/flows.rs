@@ -4,10 +4,10 @@ mod filter;
 pub(crate) mod view;
 
 use super::{
-    arguments::{at_least_one, duration, name_of},
+    arguments::{at_least_one, name_of, time_within},
     connections::{ConnectionArgs, WHICH},
     hosts::{KnownHosts, totals},
-    listed::{UNCOUNTED, explain, listed},
+    listed::{UNCOUNTED, listed},
 };
 use crate::{
     client::{candidates, control::Client},
@@ -23,7 +23,9 @@ use std::time::Duration;
 
 /// Show the connections: those on the fast path, and those whose packets Linux forwards (slow).
 ///
-/// A connection with one fast direction is listed once, with the state of each, and why the other one is slow.
+/// A connection with one fast direction is listed once, with the state of each. Each slow direction has its reason and
+/// what to do, or "cannot-tell" if the connection has gone meanwhile. Where tc sends packets although a port has
+/// another engine, the line of the direction says why.
 ///
 /// Slow connections are those that conntrack knows and that had packets while the rates were measured. Their rates
 /// need conntrack's counters (sysctl net.netfilter.nf_conntrack_acct); without them, all are shown, without rates.
@@ -56,7 +58,7 @@ pub(crate) struct FlowsArgs {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
     /// The time over which rates are measured, at most 10s; 0s is the time since each flow was learned.
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = rate_time)]
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = time_within(Duration::ZERO, Duration::from_secs(10)))]
     over: Duration,
 }
 
@@ -101,7 +103,12 @@ impl Command for FlowsArgs {
         let filter = plan.filter(plan.connections.named()?.look_up(&context.client).await?);
         let (fast, slow) = tokio::try_join!(
             read(&context.client, &filter, plan.over),
-            read_slow(&context.client, &filter, plan.over)
+            read_slow(
+                &context.client,
+                &filter,
+                plan.over,
+                if plan.by.is_some() { 0 } else { SlowTable::MOST }
+            )
         )?;
         note_omissions(&slow);
         let mut connections = listed(fast, slow);
@@ -120,7 +127,6 @@ impl Command for FlowsArgs {
             return show(&hosts);
         }
         plan.order().apply(&mut connections);
-        explain(&context.client, &mut connections).await?;
         show(&connections)
     }
 }
@@ -142,13 +148,19 @@ async fn read(client: &Client, filter: &Filter, over: Duration) -> anyhow::Resul
     client.get(&format!("/v1/flows?rate_over_ms={}", over.as_millis())).await
 }
 
-async fn read_slow(client: &Client, filter: &Filter, over: Duration) -> anyhow::Result<SlowTable> {
+/// `because` is the number of connections whose reasons are wanted.
+async fn read_slow(
+    client: &Client,
+    filter: &Filter,
+    over: Duration,
+    because: usize,
+) -> anyhow::Result<SlowTable> {
     if !filter.allows_slow() {
         return Ok(SlowTable { counted: true, ..SlowTable::default() });
     }
     // Conntrack knows no age of most connections, so there is no rate over their life.
     let over = if over.is_zero() { SLOW_RATE_TIME } else { over };
-    client.get(&format!("/v1/slow?rate_over_ms={}", over.as_millis())).await
+    client.get(&format!("/v1/slow?rate_over_ms={}&because={because}", over.as_millis())).await
 }
 
 /// What the list of slow connections lacks, on standard error.
@@ -159,11 +171,6 @@ fn note_omissions(slow: &SlowTable) {
     if slow.more > 0 {
         write_stderr(&format!("{} more slow connections are left out\n", slow.more));
     }
-}
-
-fn rate_time(text: &str) -> Result<Duration, String> {
-    let time = duration(text)?;
-    if time <= Duration::from_secs(10) { Ok(time) } else { Err("expected 10s or less".to_owned()) }
 }
 
 #[cfg(test)]

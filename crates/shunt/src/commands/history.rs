@@ -2,7 +2,7 @@
 
 pub(crate) mod view;
 
-use super::arguments::duration;
+use super::arguments::time_within;
 use crate::{
     client::{
         control::Client,
@@ -17,6 +17,9 @@ use shunt_api::HistoryTable;
 use std::time::Duration;
 use view::Shown;
 
+const SHORTEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(HistoryTable::KEPT_S);
+
 /// Show the traffic of the last day and what happened in it: restarts, engines, links, rules, changes that invalidated
 /// flows.
 ///
@@ -26,7 +29,7 @@ use view::Shown;
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
     /// Only this time until now, such as 2h, with everything that happened in it; at most a day [default: 1d].
-    #[arg(long = "for", visible_alias = "time", value_name = "TIME", value_parser = range)]
+    #[arg(long = "for", visible_alias = "time", value_name = "TIME", value_parser = time_within(SHORTEST, LONGEST))]
     during: Option<Duration>,
     /// Only what happened, not the traffic.
     #[arg(long)]
@@ -93,12 +96,6 @@ impl Range {
         let rows = rows.map_or_else(String::new, |rows| format!("&rows={rows}"));
         format!("/v1/history?for_s={for_s}{rows}")
     }
-}
-
-fn range(text: &str) -> Result<Duration, String> {
-    let time = duration(text)?;
-    let allowed = Duration::from_secs(60)..=Duration::from_secs(HistoryTable::KEPT_S);
-    if allowed.contains(&time) { Ok(time) } else { Err("expected 1m to 1d".to_owned()) }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 pub(crate) mod view;
 
-use super::arguments::duration_or_seconds;
+use super::arguments::{SHORTEST_INTERVAL, time_from};
 use crate::{
     client::candidates,
     command::{Command, Context},
@@ -30,7 +30,7 @@ pub(crate) struct LinkArgs {
     #[arg(long)]
     watch: bool,
     /// The time over which counters become rates.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_from(SHORTEST_INTERVAL))]
     interval: Duration,
     /// With --watch, end after this many intervals.
     #[arg(long, value_name = "N", requires = "watch", value_parser = clap::value_parser!(u64).range(1..))]
@@ -177,11 +177,6 @@ async fn change(before: &Link, settings: &[Setting], show: Show<'_>) -> anyhow::
         .collect();
     show(&change)?;
     if differ.is_empty() { Ok(()) } else { Err(usage(format!("{port}: {}", differ.join("; "))).into()) }
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let time = duration_or_seconds(text)?;
-    if time >= Duration::from_millis(100) { Ok(time) } else { Err("expected 100ms or more".to_owned()) }
 }
 
 #[cfg(test)]

@@ -1,15 +1,11 @@
 //! A connection of a list: fast, slow, or both.
 
-use crate::client::control::Client;
 use serde::Serialize;
 use shunt_api::{
-    Because, Connection, DirectionName, Engine, Explanation, FlowState, Proto, Selection, SlowConnection,
-    SlowCount, SlowDirection, SlowTable, Tuple,
+    Connection, DirectionName, Engine, FlowState, Proto, Selection, SlowConnection, SlowCount, SlowDirection,
+    SlowTable, Tuple,
 };
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
 
 /// A connection with a flow in the table, one that Linux forwards, or one that is both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -41,27 +37,12 @@ pub(crate) struct SlowPart {
     /// The sums of the counts of `directions`; none if conntrack does not count.
     pub(crate) count: Option<SlowCount>,
     /// One or two.
-    pub(crate) directions: Vec<SlowHalf>,
-}
-
-/// A direction that Linux forwards, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(serde::Deserialize))]
-pub(crate) struct SlowHalf {
-    pub(crate) dir: DirectionName,
-    /// None if conntrack does not count.
-    pub(crate) count: Option<SlowCount>,
-    /// None if nobody has asked, or by now it is fast.
-    pub(crate) because: Option<Because>,
+    pub(crate) directions: Vec<SlowDirection>,
 }
 
 /// Why slow connections have no rates.
 pub(crate) const UNCOUNTED: &str = "conntrack counts no packets, so slow connections have no rates; to count those that \
     are opened from now on: sysctl -w net.netfilter.nf_conntrack_acct=1\n";
-
-/// The most connections for which [`explain`] asks, and how long it asks.
-const EXPLAINED_MAX: usize = 8;
-const EXPLAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Adds the slow connections to the others. One that is in both is listed once.
 pub(crate) fn listed(fast: Vec<Connection>, slow: SlowTable) -> Vec<Listed> {
@@ -87,36 +68,12 @@ pub(crate) fn listed(fast: Vec<Connection>, slow: SlowTable) -> Vec<Listed> {
     all
 }
 
-/// Asks the daemon why the slow directions of the first few mixed connections are slow.
-pub(crate) async fn explain(client: &Client, connections: &mut [Listed]) -> anyhow::Result<()> {
-    let start = Instant::now();
-    let mixed = connections.iter_mut().filter(|one| matches!(one, Listed::Mixed(_)));
-    for one in mixed.take(EXPLAINED_MAX) {
-        // Each answer takes a look at all of conntrack's table.
-        if start.elapsed() > EXPLAIN_TIME {
-            break;
-        }
-        let path = format!("/v1/why?{}", one.selection().query());
-        let explanation: Explanation = client.get(&path).await?;
-        let Listed::Mixed(one) = one else { continue };
-        let all = explanation.connections.into_iter().flat_map(|found| found.directions);
-        let tuples = [one.fast.orig, one.fast.reply];
-        for why in all.filter(|why| !why.fast) {
-            let half = one.slow.directions.iter_mut().find(|half| tuples[half.dir as usize] == why.tuple);
-            if let Some(half) = half {
-                half.because = why.because;
-            }
-        }
-    }
-    Ok(())
-}
-
 impl MixedConnection {
     /// `is_swapped` says that the original direction of one is the reply of the other.
     fn new(fast: Connection, slow: SlowConnection, is_swapped: bool) -> Self {
-        let half = |SlowDirection { dir, count }: SlowDirection| {
-            let dir = if is_swapped { opposite(dir) } else { dir };
-            SlowHalf { dir, count, because: None }
+        let half = |half: SlowDirection| SlowDirection {
+            dir: if is_swapped { opposite(half.dir) } else { half.dir },
+            ..half
         };
         let SlowConnection { conntrack_state, count, directions, .. } = slow;
         let directions = directions.into_iter().map(half).collect();
@@ -131,13 +88,6 @@ impl MixedConnection {
             (true, false) => "slow, replies fast",
             (true, true) => "slow",
         }
-    }
-
-    /// The state of each direction, and why one is slow: `fast, replies slow: no-conntrack`.
-    pub(crate) fn states_and_reason(&self) -> String {
-        let reason = self.slow.directions.iter().find_map(|half| half.because.as_ref());
-        let reason = reason.map_or_else(String::new, |because| format!(": {}", because.reason));
-        format!("{}{reason}", self.states())
     }
 
     /// What both paths have counted.
@@ -208,6 +158,32 @@ impl Listed {
             Self::Fast(fast) => fast.state.to_string(),
             Self::Slow(slow) => slow.state.to_string(),
         }
+    }
+
+    /// Why Linux forwards it: the reason of the direction with more packets. None if it is fast, or if the daemon was
+    /// not asked.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        let slow = match self {
+            Self::Mixed(mixed) => &mixed.slow.directions[..],
+            Self::Fast(_) => &[],
+            Self::Slow(slow) => &slow.directions[..],
+        };
+        let rate = |half: &&SlowDirection| half.count.map_or(0, |count| count.rate_pps);
+        slow.iter().rev().max_by_key(rate)?.because.as_ref().map(|because| because.reason.as_str())
+    }
+
+    /// As [`Self::reason`], or what would tell. None if it is fast.
+    pub(crate) fn why_slow(&self) -> Option<&str> {
+        match self {
+            Self::Mixed(_) | Self::Slow(_) => Some(self.reason().unwrap_or("see `shunt why`")),
+            Self::Fast(_) => None,
+        }
+    }
+
+    /// The state of each direction, and why one is slow: `fast, replies slow: no-conntrack`.
+    pub(crate) fn states_and_reason(&self) -> String {
+        let why = self.why_slow().map_or_else(String::new, |why| format!(": {why}"));
+        format!("{}{why}", self.states())
     }
 
     /// Whether every direction with packets is fast.
@@ -328,5 +304,16 @@ mod tests {
         (swapped.orig, swapped.reply) = (swapped.reply, swapped.orig);
         let all = listed(vec![tcp()], table(vec![swapped]));
         assert_eq!((all.len(), all[0].states().as_str()), (1, "slow, replies fast"));
+    }
+
+    #[test]
+    fn the_reason_is_that_of_the_direction_with_more_packets() {
+        let mut one = slow();
+        assert_eq!(Listed::Slow(one.clone()).states_and_reason(), "slow: no-conntrack", "replies are more");
+        one.directions.iter_mut().for_each(|half| half.count = None);
+        assert_eq!(Listed::Slow(one.clone()).reason(), Some("excluded"), "the first one");
+        one.directions.iter_mut().for_each(|half| half.because = None);
+        assert_eq!(Listed::Slow(one).states_and_reason(), "slow: see `shunt why`");
+        assert_eq!(Listed::Fast(tcp()).reason(), None);
     }
 }

@@ -2,7 +2,10 @@
 
 pub(crate) mod view;
 
-use super::{arguments::duration, measure::measure_and_show};
+use super::{
+    arguments::{SHORTEST_INTERVAL, time_from},
+    measure::measure_and_show,
+};
 use crate::{
     command::{Command, Context},
     failure::{cut_short, load_meter_failed},
@@ -29,7 +32,7 @@ use tokio::{
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
     /// The time that each line covers, at least 100ms.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_from(SHORTEST_INTERVAL))]
     interval: Duration,
     /// End after this many intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -86,12 +89,6 @@ async fn show_intervals(
         show(&meter.read().map_err(load_meter_failed)?)?;
     }
     Ok(())
-}
-
-// The kernel's counters advance by ticks; shorter intervals would show single ticks.
-fn interval(text: &str) -> Result<Duration, String> {
-    let time = duration(text)?;
-    if time >= Duration::from_millis(100) { Ok(time) } else { Err("expected 100ms or more".to_owned()) }
 }
 
 #[cfg(test)]

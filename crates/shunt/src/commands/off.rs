@@ -3,7 +3,7 @@
 pub(crate) mod view;
 
 use super::{
-    arguments::{duration, time_within},
+    arguments::time_within,
     connections::{ConnectionArgs, NamedConnections},
     hosts::KnownHosts,
 };
@@ -65,7 +65,7 @@ pub(crate) struct OffArgs {
     #[command(flatten)]
     connections: ConnectionArgs,
     /// Turn the fast path on again after this time, such as 10m: 1s to 365d.
-    #[arg(long = "for", visible_alias = "time", value_name = "TIME", value_parser = time_within(duration, SHORTEST, LONGEST))]
+    #[arg(long = "for", visible_alias = "time", value_name = "TIME", value_parser = time_within(SHORTEST, LONGEST))]
     during: Option<Duration>,
 }
 

@@ -3,7 +3,7 @@
 mod view;
 
 use super::{
-    arguments::{duration_or_seconds, port_name, time_within},
+    arguments::{port_name, time_within},
     hosts::KnownHosts,
     measure::measure_and_show,
     off::{turn_off, turn_on},
@@ -49,7 +49,7 @@ const HOSTS_NAMED: usize = 10;
 pub(crate) struct QualityArgs {
     /// How long to observe, 1s to 1d.
     #[arg(long = "for", visible_alias = "time", value_name = "TIME", default_value = "30s",
-        value_parser = time_within(duration_or_seconds, SHORTEST, LONGEST))]
+        value_parser = time_within(SHORTEST, LONGEST))]
     time: Duration,
     /// Only the traffic of this host, by name or address. The time inside the router is that of all packets.
     #[arg(long, value_name = "HOST")]

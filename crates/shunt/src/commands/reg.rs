@@ -8,7 +8,7 @@ mod change;
 mod set;
 pub(crate) mod view;
 
-use super::arguments::duration_or_seconds;
+use super::arguments::duration;
 use crate::{
     command::{Command, Context},
     failure::{bad_json, unreadable, unwritable, usage},
@@ -126,7 +126,7 @@ pub(crate) struct WatchArgs {
     #[arg(required = true)]
     registers: Vec<Selector>,
     /// The time between readings.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration_or_seconds)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     interval: Duration,
     /// End after this many readings.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

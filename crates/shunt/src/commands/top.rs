@@ -6,7 +6,10 @@ mod sample;
 mod session;
 pub(crate) mod view;
 
-use super::{arguments::duration, hosts::names_of_this_machine};
+use super::{
+    arguments::{SHORTEST_INTERVAL, time_within},
+    hosts::KnownHosts,
+};
 use crate::{
     client::control::{Client, across_restarts},
     command::{Command, Context},
@@ -16,22 +19,26 @@ use crate::{
 use clap::Args;
 use history::History;
 use sample::Sample;
+use shunt_api::SlowTable;
 use std::time::Duration;
 use tokio::time::sleep;
 use view::Top;
 
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Show connections, hosts, ports and reasons for slow packets by rate, on the whole terminal.
 ///
-/// Names of hosts come from DHCP leases of this machine (dnsmasq, odhcpd, ISC dhcpd, Kea) and /etc/hosts. Keys: 1 to 5
-/// or Tab choose a pane, the arrows a row, Enter opens it, s sorts, / filters, ? lists all keys, q quits. The screen
-/// uses only the colours of the terminal, and none if NO_COLOR is set.
+/// Names of hosts are those of `shunt usage`: from DHCP leases of this machine (dnsmasq, odhcpd, ISC dhcpd, Kea) and
+/// /etc/hosts; a host that has a lease for IPv4 only has its name for IPv6, too. Keys: 1 to 5 or Tab choose a pane, the
+/// arrows a row, Enter opens it, s sorts, / filters, ? lists all keys, q quits. The screen uses only the colours of the
+/// terminal, and none if NO_COLOR is set.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Print the state once, as text or JSON, and end: for scripts, pipes and terminals without a cursor.
     #[arg(long)]
     once: bool,
     /// The time between two samples, which rates are measured over, from 100ms to 1m.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_within(SHORTEST_INTERVAL, LONGEST_INTERVAL))]
     interval: Duration,
     /// Print at most this many connections and hosts.
     #[arg(long, value_name = "N", default_value = "20", requires = "once")]
@@ -70,7 +77,7 @@ impl Command for TopArgs {
         if !once {
             return session::run(&context.client, interval).await;
         }
-        let mut top = measure(&context.client, interval).await?;
+        let mut top = measure(&context.client, interval, limit.min(SlowTable::MOST)).await?;
         top.connections.truncate(limit);
         top.hosts.truncate(limit);
         show(&top)
@@ -78,22 +85,17 @@ impl Command for TopArgs {
 }
 
 /// Takes samples until two of them are of the same daemon.
-async fn measure(client: &Client, interval: Duration) -> anyhow::Result<Top> {
+async fn measure(client: &Client, interval: Duration, explained: usize) -> anyhow::Result<Top> {
     let mut history = History::default();
-    let mut sample = Sample::take(client).await?;
+    let names = KnownHosts::read(client).await.names();
+    let mut sample = Sample::take(client, explained).await?;
     loop {
-        if let Some(top) = history.add(sample, &names_of_this_machine()) {
+        if let Some(top) = history.add(sample, &names) {
             return Ok(top);
         }
         sleep(interval).await;
-        sample = across_restarts(async || Sample::take(client).await).await?;
+        sample = across_restarts(async || Sample::take(client, explained).await).await?;
     }
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let time = duration(text)?;
-    let allowed = Duration::from_millis(100)..=Duration::from_secs(60);
-    if allowed.contains(&time) { Ok(time) } else { Err("expected 100ms to 1m".to_owned()) }
 }
 
 #[cfg(test)]

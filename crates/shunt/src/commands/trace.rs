@@ -3,7 +3,7 @@
 pub(crate) mod view;
 
 use super::{
-    arguments::duration_or_seconds,
+    arguments::duration,
     connections::{NamedConnections, SelectionArgs},
     measure::measure_and_show,
     result_files,
@@ -17,7 +17,7 @@ use crate::{
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use nix::unistd::geteuid;
-use shunt_api::{Failure, FailureCode, Selection};
+use shunt_api::{Failure, FailureCode};
 use shunt_inspect::trace::{self, Path, Report, Request, TraceError};
 use shunt_lab::{Conditions, Results, ResultsFile, Run};
 use std::{
@@ -43,7 +43,7 @@ pub(crate) struct TraceArgs {
     #[command(flatten)]
     selection: SelectionArgs,
     /// How long to trace.
-    #[arg(long, visible_aliases = ["time", "for"], value_name = "TIME", default_value = "5s", value_parser = duration_or_seconds)]
+    #[arg(long, visible_aliases = ["time", "for"], value_name = "TIME", default_value = "5s", value_parser = duration)]
     seconds: Duration,
     /// Trace one packet in N, chosen at random.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -75,6 +75,7 @@ impl Command for TraceArgs {
         [shunt trace]
         shunt trace lan0 # where the packets that arrive at a port spend their time
         shunt trace --dst 198.51.100.7 --for 10s # those of a connection, for ten seconds
+        shunt trace --host laptop # those of a host, at all its addresses
     ";
 
     fn resolve(self, _: &Context) -> anyhow::Result<Tracing> {
@@ -82,7 +83,7 @@ impl Command for TraceArgs {
     }
 
     async fn run(mut plan: Tracing, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
-        plan.request.selection = plan.which.look_up_one(&context.client).await?;
+        plan.request.selections = plan.which.look_up(&context.client).await?;
         plan.run(show).await
     }
 }
@@ -94,7 +95,7 @@ impl Tracing {
             return Err(usage("--seconds: nothing can be traced in no time; give a time such as 5s"));
         }
         let which = selection.named()?;
-        let request = Request { port, selection: Selection::default(), sample, time: seconds, rows, bisect };
+        let request = Request { port, selections: Vec::new(), sample, time: seconds, rows, bisect };
         Ok(Self { request, which, keep })
     }
 
@@ -123,6 +124,7 @@ fn failure(error: TraceError) -> Failure {
     let code = match &error {
         TraceError::NoDevice(name) => return no_device(name),
         TraceError::NotAllowed(_) => FailureCode::NotRoot,
+        TraceError::Selections(_) => FailureCode::Usage,
         TraceError::Programs(_) => FailureCode::KernelTooOld,
         _ => FailureCode::Internal,
     };

@@ -3,7 +3,7 @@
 mod view;
 
 use super::{
-    arguments::{duration_or_seconds, time_within},
+    arguments::time_within,
     connections::{ConnectionArgs, NamedConnections},
     measure::measure_and_show,
     off::{turn_off, turn_on},
@@ -32,7 +32,7 @@ const TAPS: &str = "/v1/taps";
 const RATE_OVER_MS: u64 = 500;
 /// A connection with a rule of its own takes one of the 32 rules of `shunt off`.
 const CONNECTIONS: u64 = 16;
-/// Six periods of half a second still have some packets each.
+/// Six periods of 300 ms still have some packets each.
 const SHORTEST: Duration = Duration::from_secs(3);
 /// Each period adds to what is remembered of flows and round trips.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -47,9 +47,11 @@ const LONGEST: Duration = Duration::from_secs(3600);
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     connections: ConnectionArgs,
-    /// How long to verify, 3s to 1h, in at least three periods of each path.
+    /// How long to follow packets, 3s to 1h, in at least three periods of each path and a last one of the fast path, in
+    /// which the connections come back to it. The command takes a second longer, in which it chooses connections and
+    /// loads programs, and up to a second more for each period in which a packet vanishes without a reason.
     #[arg(long = "for", visible_alias = "time", value_name = "TIME", default_value = "30s",
-        value_parser = time_within(duration_or_seconds, SHORTEST, LONGEST))]
+        value_parser = time_within(SHORTEST, LONGEST))]
     time: Duration,
     /// Follow this many connections, those with the most packets.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS))]
@@ -107,6 +109,9 @@ struct Chosen {
     doubts: Vec<String>,
 }
 
+/// A flow that lost its place on the fast path in the last seconds gets it back with its next packets.
+const RETURNS_S: u64 = 5;
+
 /// The busiest fast connections of these selections.
 fn choose(mut all: Vec<Connection>, selections: &[Selection], limit: usize) -> Chosen {
     let is_selected =
@@ -120,7 +125,15 @@ fn choose(mut all: Vec<Connection>, selections: &[Selection], limit: usize) -> C
         let by = "forwarded by the engine external, whose packets cannot be observed";
         doubts.push(format!("{} {by}", units::count(others as u64, "flow")));
     }
+    let is_back_soon = |one: &&Connection| {
+        matches!(one.state, FlowState::Pending | FlowState::Stale) && one.idle_s <= RETURNS_S
+    };
+    let back_soon = all.iter().filter(is_back_soon).count();
     all.retain(|one| observed(one).next().is_some());
+    if all.is_empty() && back_soon > 0 {
+        let back = "soon back on the fast path, by the next packets, which prove the flows again: try again in a few seconds";
+        doubts.push(format!("{} {back}", units::count(back_soon as u64, "connection")));
+    }
     all.sort_by_key(|one| std::cmp::Reverse((one.rate_pps, one.packets)));
     all.truncate(limit);
     Chosen { connections: all, doubts }

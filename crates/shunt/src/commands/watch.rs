@@ -2,10 +2,7 @@
 
 pub(crate) mod view;
 
-use super::{
-    arguments::{duration, time_within},
-    connections::ConnectionArgs,
-};
+use super::{arguments::time_within, connections::ConnectionArgs};
 use crate::{
     client::control::{Client, across_restarts, has_ended},
     command::{Command, Context},
@@ -34,7 +31,7 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// End after this time, 1ms to 365d.
-    #[arg(long = "for", visible_alias = "time", value_name = "TIME", value_parser = time_within(duration, SHORTEST, LONGEST))]
+    #[arg(long = "for", visible_alias = "time", value_name = "TIME", value_parser = time_within(SHORTEST, LONGEST))]
     during: Option<Duration>,
 }
 

@@ -8,7 +8,7 @@ mod taps;
 mod usage;
 
 use super::{
-    Call, TrackedEntries,
+    Call, Found, Job, TrackedEntries,
     admission::Client,
     busiest::{MOST_MAX, busiest},
     event_stream,
@@ -32,9 +32,9 @@ use axum::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shunt_api::{
-    Connection, Count, ErrorBody, Explanation, Failure, FailureCode, PortQos, QosRemoval, QosStatus, Reload,
-    ReloadRequest, Selection, StaticRemoval, StaticTable, Status, StoredReport, Tracked, TrackedTable,
-    WatchEvent, check_qos,
+    Connection, Count, ErrorBody, Explained, Explanation, Failure, FailureCode, PortQos, QosRemoval,
+    QosStatus, Reload, ReloadRequest, Selection, StaticRemoval, StaticTable, Status, StoredReport, Tracked,
+    TrackedTable, WatchEvent, check_qos,
 };
 use shunt_http::{Refusal, Watched, bad, internal, unknown_method, unknown_path};
 use std::{
@@ -221,17 +221,6 @@ fn json(text: impl Into<Body>) -> Response {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct RateQuery {
-    /// The time over which rates are measured, in milliseconds: the answer takes that long. 0 means over the life of
-    /// each flow.
-    #[serde(default = "half_a_second")]
-    #[param(required = false, maximum = 10_000)]
-    rate_over_ms: u64,
-}
-
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 struct FlowsQuery {
     /// The time over which rates are measured, in milliseconds: the answer takes that long. 0 means over the life of
     /// each flow.
@@ -317,6 +306,12 @@ async fn why(
 
 async fn find_and_explain(share: Arc<Share>, selection: Selection) -> Result<Writer, Refusal> {
     let job = share.call(ANSWER_TIME, |reply| Call::Find(selection, reply)).await?;
+    let (connections, more) = explained(&share, job).await?;
+    Ok(Box::new(move |pieces| pieces.json(&Explanation { connections, more })))
+}
+
+/// Explains the connections that a job finds. Returns how many more there are, too.
+async fn explained(share: &Share, job: Job<Found>) -> Result<(Vec<Explained>, u64), Refusal> {
     let (mut candidates, more) = on_other_thread(move || job.run()).await??;
     let mut connections = Vec::new();
     while !candidates.is_empty() {
@@ -324,7 +319,7 @@ async fn find_and_explain(share: Arc<Share>, selection: Selection) -> Result<Wri
         let some = candidates.drain(..candidates.len().min(EXPLAINED_PER_CALL)).collect();
         connections.extend(share.call(ANSWER_TIME, |reply| Call::Explain(some, reply)).await??);
     }
-    Ok(Box::new(move |pieces| pieces.json(&Explanation { connections, more })))
+    Ok((connections, more))
 }
 
 /// Conntrack's table, with the packets that the fast path has forwarded added to its counts.

@@ -6,12 +6,14 @@ use crate::{
     conntrack_table::ConntrackReader,
     control::{Call, Job, MetricsSource},
     failures::internal,
+    flow_engine::{PortEngine, engine_before_tc, engine_of_program},
     flow_listing::FlowTableReader,
     off_rules::unix_time,
     slow_connections::SlowReader,
 };
 use shunt_api::{Failure, WatchEvent};
-use shunt_core::Event;
+use shunt_core::{Event, Link, PortView};
+use std::collections::HashMap;
 use tokio::sync::broadcast;
 
 impl Daemon {
@@ -29,7 +31,7 @@ impl Daemon {
             }
             Call::Flows(reply) => {
                 let names = self.core.links().map(|link| (link.ifindex, link.name.clone())).collect();
-                match FlowTableReader::new(&self.plane, names) {
+                match FlowTableReader::new(&self.plane, names, self.port_engines()) {
                     Ok(reader) => drop(reply.send(Box::new(reader))),
                     Err(error) => tracing::warn!("cannot open the flow table: {error}"),
                 }
@@ -41,6 +43,11 @@ impl Daemon {
             }
             Call::Find(selection, reply) => {
                 let search = Search::new(&self.plane, selection);
+                let run = move || search?.run();
+                drop(reply.send(Job::new(move || run().map_err(internal))));
+            }
+            Call::FindNamed(these, reply) => {
+                let search = Search::named(&self.plane, these);
                 let run = move || search?.run();
                 drop(reply.send(Job::new(move || run().map_err(internal))));
             }
@@ -117,6 +124,20 @@ impl Daemon {
         self.enforce_off().map_err(internal)?;
         let file = self.off_rules.file();
         Ok((self.off_rules.matches().len() as u64, Job::new(move || file.write())))
+    }
+
+    fn port_engines(&self) -> HashMap<u32, PortEngine> {
+        let engine = |(link, view): (&Link, &PortView)| {
+            let port = PortEngine {
+                name: link.name.clone(),
+                sends: self.engine_in_use(view.setting),
+                reason: view.reason.clone(),
+                program: engine_of_program(&self.plane, link.ifindex),
+                before_tc: engine_before_tc(&self.plane, link.ifindex),
+            };
+            (link.ifindex, port)
+        };
+        self.core.ports().map(engine).collect()
     }
 
     /// Adds a client of `shunt watch`. The first one gets the ends of connections, too.

@@ -3,8 +3,8 @@
 use super::{Daemon, settings::hold_flags};
 use crate::{
     connection_search::Candidate,
+    flow_engine::engine_before_tc,
     flow_entry::{entry_state, flow_key, key_ingress, read_clock},
-    flow_listing::engine_before_tc,
     off_rules::unix_time,
     reasons,
 };

@@ -81,11 +81,23 @@ fn a_packet_that_does_not_leave_is_lost_on_the_path_of_the_packets_around_it() {
 #[test]
 fn what_linux_drops_for_a_reason_is_not_lost_by_the_path() {
     let mut follower = entered(0..2);
-    follower.drop_by_linux(77);
+    follower.drop_by_linux(77, 1);
     leave(&mut follower, 1);
     follower.give_up(u64::MAX);
     assert_eq!(faults(&follower, Way::Fast), []);
     assert_eq!(follower.by_linux, BTreeMap::from([((Way::Fast, 77), 1)]));
+}
+
+#[test]
+fn nobody_waits_long_for_what_linux_was_seen_to_drop() {
+    let mut follower = entered(0..2);
+    assert_eq!(follower.waits(), Waits::Yes);
+    follower.drop_by_linux(77, 1);
+    assert_eq!(follower.waits(), Waits::Yes);
+    leave(&mut follower, 1);
+    assert_eq!(follower.waits(), Waits::ForDropped);
+    follower.give_up(u64::MAX);
+    assert_eq!(follower.waits(), Waits::No);
 }
 
 #[test]

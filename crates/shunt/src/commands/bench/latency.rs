@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     commands::{
-        arguments::{duration_or_seconds, ip_version},
+        arguments::{duration, ip_version},
         measure::{MeasureContext, Measurement, begin},
     },
     failure::{traffic_failed, usage},
@@ -70,10 +70,10 @@ pub(crate) struct LatencyArgs {
     #[arg(long, visible_alias = "for", value_name = "TIME", value_parser = whole_seconds)]
     time: Option<u32>,
     /// Idle time before the load [default: 2s].
-    #[arg(long, value_name = "TIME", value_parser = duration_or_seconds)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     idle: Option<Duration>,
     /// Length of an interval of the curves.
-    #[arg(long, value_name = "TIME", value_parser = duration_or_seconds, default_value = "500ms")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "500ms")]
     interval: Duration,
     /// Number of runs of each engine; at least six are needed to tell a difference [default: 6].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

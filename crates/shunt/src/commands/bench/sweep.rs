@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     commands::{
-        arguments::duration_or_seconds,
+        arguments::duration,
         measure::{MeasureContext, Measurement, begin},
     },
     failure::{traffic_failed, usage},
@@ -39,7 +39,7 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "RATE", default_value = "50M")]
     step: LinkSpeed,
     /// Duration of each step [default: 2s].
-    #[arg(long, visible_alias = "for", value_name = "TIME", value_parser = duration_or_seconds)]
+    #[arg(long, visible_alias = "for", value_name = "TIME", value_parser = duration)]
     time: Option<Duration>,
     /// Frame size with FCS: one size, imix (7 of 64, 4 of 570, 1 of 1518; 78 instead of 64 with --ip 6), or as
     /// 64:7,570:4,1518:1.

@@ -136,7 +136,7 @@ mod tests {
             ("--rate 0", "expected connections/s above 0, such as 500/s"),
             ("--rate 1kpps", "expected connections/s above 0, such as 500/s"),
             ("--connections 0", "0 connections: 1 to"),
-            ("--patience 0s", "expected a time above 0"),
+            ("--patience 0s", "expected 1ms or more"),
             ("--tx lo --rx lo --gateway 192.0.2.1", "give --gateway and --rx-gateway, or neither"),
         ] {
             let error = resolve(words).unwrap_err();

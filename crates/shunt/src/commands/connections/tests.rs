@@ -44,28 +44,13 @@ fn words_that_contradict_each_other_are_refused() {
 
 #[test]
 fn a_word_that_is_no_host_is_answered_with_all_that_it_could_be() {
-    let why = |words: &str| named(words).unwrap().single(|name| HostNames::default().addresses(name));
+    let why = |words: &str| named(words).unwrap().with(|name| HostNames::default().addresses(name));
     for wrong in ["icmp 192.0.2.1", "nosuch", "www.example.com"] {
         let said = why(wrong).unwrap_err().message;
         assert!(said.contains("neither tcp nor udp, nor a host") && said.contains("192.0.2.1"), "{said}");
     }
     let device = why("lo").unwrap_err().message;
     assert!(device.contains("`lo` is a network device, not a host"), "{device}");
-}
-
-#[test]
-fn a_host_is_named_as_the_leases_name_it_if_that_is_one_address() {
-    let hosts = "192.168.1.2 laptop\n192.168.1.3 phone\n2001:db8::3 phone\n";
-    let names = HostNames::read(|path| if path == "/etc/hosts" { hosts } else { "" }.to_owned());
-    let why = |words: &str| named(words).unwrap().single(|name| names.addresses(name));
-    for same in ["tcp Laptop 198.51.100.1:443", "-p tcp --src laptop --dst 198.51.100.1:443"] {
-        assert_eq!(why(same).unwrap().query(), "src=192.168.1.2&dst=198.51.100.1&dport=443&proto=tcp");
-    }
-    assert_eq!(why("laptop:22").unwrap().query(), "src=192.168.1.2&sport=22");
-    let several = why("phone").unwrap_err().message;
-    assert!(several.ends_with("name one of 192.168.1.3, 2001:db8::3"), "{several}");
-    let unknown = why("printer").unwrap_err().message;
-    assert!(unknown.contains("`printer`"), "{unknown}");
 }
 
 #[test]
@@ -85,6 +70,10 @@ fn a_host_is_all_its_addresses_and_both_ends_are_of_one_family() {
     assert_eq!(queries("laptop tv"), ["src=192.168.1.4&dst=192.168.1.3"]);
     assert_eq!(queries("tv --dport 443"), ["src=192.168.1.3&dport=443", "src=fd00:1::3&dport=443"]);
     assert_eq!(queries("192.168.1.3"), ["src=192.168.1.3"]);
+    assert_eq!(queries("laptop:22"), ["src=192.168.1.4&sport=22"]);
+    for same in ["tcp Laptop 198.51.100.1:443", "--proto tcp --src laptop --dst 198.51.100.1 --dport 443"] {
+        assert_eq!(queries(same), ["src=192.168.1.4&dst=198.51.100.1&dport=443&proto=tcp"]);
+    }
     assert!(queries("laptop 2001:db8::1")[0].contains("no address of the same family"));
     assert!(queries("nosuch")[0].contains("`nosuch` is neither tcp nor udp"));
 }

@@ -141,8 +141,8 @@ fn hosts_are_sorted_by_the_same_keys() {
 fn slow_connections_are_listed_unless_a_filter_asks_for_what_they_lack() {
     let filter = |words: &str| {
         let typed = parse_args::<FlowsArgs>(words).unwrap();
-        let which = typed.connections.named().unwrap().single(|_| Vec::new()).unwrap();
-        typed.filter(vec![which])
+        let which = typed.connections.named().unwrap().with(|_| Vec::new()).unwrap();
+        typed.filter(which)
     };
     let slow = Listed::Slow(slow());
     for (words, expected) in [

@@ -8,7 +8,8 @@ use crate::{
     render::{Format, Text, columns::align, style, units},
 };
 use shunt_api::{
-    Because, Connection, Direction, DirectionName, Engine, FlowState, SlowConnection, SlowCount, Tuple,
+    Because, Connection, Direction, DirectionName, Engine, FlowState, SlowConnection, SlowCount,
+    SlowDirection, Tuple,
 };
 use shunt_wire::Mac;
 
@@ -20,15 +21,15 @@ impl Text for Vec<Listed> {
         let describe = |connection: &Listed| match connection {
             Listed::Mixed(mixed) => describe_mixed(connection, mixed, format.verbose),
             Listed::Fast(fast) => describe(fast, format.verbose),
-            Listed::Slow(slow) => describe_slow(slow),
+            Listed::Slow(slow) => describe_slow(connection, slow),
         };
         self.iter().map(describe).collect()
     }
 }
 
 /// A slow connection: what conntrack has counted, and the tuples of the directions that Linux forwards.
-fn describe_slow(slow: &SlowConnection) -> String {
-    let mut text = format!("{} {}", name(slow.protocol), state(slow.state));
+fn describe_slow(all: &Listed, slow: &SlowConnection) -> String {
+    let mut text = format!("{} {}", name(slow.protocol), style::warning(all.states_and_reason()));
     if let Some(state) = &slow.conntrack_state {
         text += &format!(" {state}");
     }
@@ -41,10 +42,31 @@ fn describe_slow(slow: &SlowConnection) -> String {
     text.push('\n');
     for direction in &slow.directions {
         let tuple = if direction.dir == DirectionName::Orig { &slow.orig } else { &slow.reply };
-        text += &format!("  {:<5}  {}, by Linux\n", direction.dir, source_and_destination(tuple));
-        if let Some(count) = direction.count {
-            text += &format!("         {}\n", describe_count(count));
+        text += &by_linux(direction, tuple, &slow.directions);
+    }
+    text
+}
+
+/// A direction that Linux forwards: why, what conntrack has counted, and what to do. `all` has each slow
+/// direction of the connection: a reason is explained once.
+fn by_linux(direction: &SlowDirection, tuple: &Tuple, all: &[SlowDirection]) -> String {
+    let SlowDirection { dir, count, because } = direction;
+    let is_same = all.iter().any(|other| other.dir < *dir && other.because == *because);
+    let mut text = format!("  {dir:<5}  {}, by Linux", source_and_destination(tuple));
+    match because {
+        Some(Because { reason, .. }) if is_same => text += &format!(": {reason}, too"),
+        Some(Because { reason, meaning, detail, .. }) => {
+            let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
+            text += &format!(": {reason}: {meaning}{detail}");
         }
+        None => {}
+    }
+    text.push('\n');
+    if let Some(count) = count {
+        text += &format!("         {}\n", describe_count(*count));
+    }
+    if let Some(Because { remedy, .. }) = because.as_ref().filter(|_| !is_same) {
+        text += &format!("         {remedy}\n");
     }
     text
 }
@@ -82,6 +104,9 @@ fn flows(connection: &Connection, name: DirectionName, verbose: bool) -> String 
     for flow in connection.directions.iter().filter(|flow| flow.dir == name) {
         text += &format!("  {name:<5}  {}\n", action(flow));
         text += &format!("         {}\n", Counters::from_direction(flow).describe());
+        if let Some(why) = &flow.engine_reason {
+            text += &format!("         by {}: {why}\n", flow.engine);
+        }
         if verbose {
             let mac = |mac: Option<Mac>| mac.map_or_else(|| "no MAC".to_owned(), |mac| mac.to_string());
             let (to, from) = (mac(flow.in_dmac), mac(flow.out_smac));
@@ -96,7 +121,7 @@ fn flows(connection: &Connection, name: DirectionName, verbose: bool) -> String 
 /// conntrack has counted, and the reason; its former flow is shown only with --verbose.
 fn describe_mixed(all: &Listed, mixed: &MixedConnection, verbose: bool) -> String {
     let MixedConnection { fast, slow } = mixed;
-    let mut text = format!("{} {}", fast.proto, style::warning(mixed.states_and_reason()));
+    let mut text = format!("{} {}", fast.proto, style::warning(all.states_and_reason()));
     if let Some(state) = &slow.conntrack_state {
         text += &format!(" {state}");
     }
@@ -107,19 +132,7 @@ fn describe_mixed(all: &Listed, mixed: &MixedConnection, verbose: bool) -> Strin
         if half.is_none() || verbose {
             text += &flows(fast, name, verbose);
         }
-        let Some(half) = half else { continue };
-        text += &format!("  {name:<5}  {}, by Linux", source_and_destination(tuple));
-        if let Some(Because { reason, meaning, detail, .. }) = &half.because {
-            let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
-            text += &format!(": {reason}: {meaning}{detail}");
-        }
-        text.push('\n');
-        if let Some(count) = half.count {
-            text += &format!("         {}\n", describe_count(count));
-        }
-        if let Some(Because { remedy, .. }) = &half.because {
-            text += &format!("         {remedy}\n");
-        }
+        text += &half.map_or_else(String::new, |half| by_linux(half, tuple, &slow.directions));
     }
     text
 }
@@ -186,9 +199,10 @@ pub(crate) fn brief(connections: &[Listed]) -> String {
             connection.engine().map_or_else(|| "-".to_owned(), |engine| engine.to_string()),
             shown(&|count| units::bits_per_second(count.rate_bps)),
             shown(&|count| units::packets_per_second(count.rate_pps)),
+            connection.reason().unwrap_or("-").to_owned(),
         ]
     };
-    align("<<<<>", &connections.iter().map(row).collect::<Vec<_>>())
+    align("<<<<>><", &connections.iter().map(row).collect::<Vec<_>>())
 }
 
 /// The match and the action: port and tuple of arriving packets, port of leaving packets, and the parts of the tuple

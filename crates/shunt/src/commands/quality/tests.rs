@@ -5,7 +5,7 @@ use crate::{
     render::Answer,
 };
 use shunt_api::PortPackets;
-use shunt_inspect::quality::{Report, Verdict};
+use shunt_inspect::quality::{Finding, Part, Report, Share, Symptom, Verdict};
 
 fn shown(json: &str) -> Shown {
     Shown { report: sample(json), limit: 10, unseen_host: None }
@@ -38,7 +38,25 @@ fn without_an_answer_the_text_says_what_would_tell() {
     let mut answer = lossy();
     answer.report.verdict = Verdict::CannotTell;
     answer.report.findings.clear();
-    assert!(show(&answer, TEXT).contains("an upload would tell"), "{}", show(&answer, TEXT));
+    assert!(show(&answer, TEXT).contains("a longer upload would tell"), "{}", show(&answer, TEXT));
+    let tells = |part: Part, symptom: Symptom, is_seen: bool| {
+        let mut answer = lossy();
+        let share = is_seen.then_some(Share { value: 0.0, low: 0.0, high: 0.3 });
+        answer.report.unknown = vec![Finding { part, symptom, share }];
+        let text = show(&answer, TEXT);
+        text.lines().find_map(|line| line.split("): ").nth(1)).unwrap_or_default().to_owned()
+    };
+    let (lan, wan) = (Part::LanSide, Part::WanSide);
+    assert_eq!(tells(lan, Symptom::Waits, false), "a download would tell");
+    assert_eq!(tells(lan, Symptom::Waits, true), "a longer download would tell");
+    assert_eq!(tells(wan, Symptom::Waits, true), "a longer upload would tell");
+    assert_eq!(tells(wan, Symptom::LosesTowardsRouter, false), "a download would tell");
+    assert_eq!(tells(lan, Symptom::LosesTowardsRouter, false), "an upload would tell");
+    assert_eq!(tells(Part::Router, Symptom::Waits, true), "more traffic would tell");
+    let mut unnamed = lossy();
+    (unnamed.report.hosts[0].host, unnamed.report.hosts[0].is_not_attributed) = (None, true);
+    assert!(show(&unnamed, TEXT).contains("not attributed: connections behind NAT until"));
+    assert!(!show(&lossy(), TEXT).contains("not attributed"));
     answer.report.unseen = Some(Unseen { packets: 7, of: 10 });
     assert!(
         show(&answer, TEXT).contains("with --off, Linux forwards TCP meanwhile"),

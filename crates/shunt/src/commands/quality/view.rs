@@ -94,6 +94,9 @@ fn faults(report: &Report) -> String {
     all.collect::<Vec<_>>().join("; ")
 }
 
+/// How often a flow of the fast path is proved by a packet that Linux forwards, in seconds, by default.
+const PROOF_S: u64 = 2;
+
 /// Why there is no answer, and what would tell.
 fn why(shown: &Shown) -> String {
     let Shown { report, unseen_host, .. } = shown;
@@ -107,7 +110,7 @@ fn why(shown: &Shown) -> String {
              with --off, Linux forwards TCP meanwhile"
         ),
         None if report.sides.values().map(segments).sum::<u64>() == 0 => {
-            "no TCP data passed the ports; UDP and QUIC do not tell. Start a download, or observe for longer"
+            "no TCP data passed the ports; UDP and QUIC do not tell. Start a download and an upload, or observe for longer"
                 .to_owned()
         }
         None if report.unknown.is_empty() => {
@@ -245,6 +248,12 @@ fn notes(report: &Report, limit: usize) -> Vec<String> {
             ));
         }
     }
+    if report.hosts.iter().any(|host| host.is_not_attributed) {
+        notes.push(format!(
+            "not attributed: connections behind NAT until their first packet by Linux; on the fast path, that is their next \
+             proof, up to {PROOF_S} s after the start"
+        ));
+    }
     let more = report.hosts.len().saturating_sub(limit);
     if more > 0 {
         notes.push(format!("{} more; --limit shows them", units::count(more as u64, "host")));
@@ -259,12 +268,15 @@ fn missing(finding: &Finding) -> String {
         (Symptom::LosesFromRouter, _) => "loses segments from the router",
         (Symptom::Waits, _) => "lets packets wait",
     };
-    let remedy = match (finding.symptom, finding.part) {
-        (Symptom::LosesTowardsRouter, Part::LanSide) | (Symptom::LosesFromRouter, Part::WanSide) => {
-            "an upload"
-        }
-        (Symptom::LosesTowardsRouter | Symptom::LosesFromRouter, _) => "a download",
-        (Symptom::Waits, _) => "longer connections with more data",
+    // A round trip is that of data which leaves by the side, and of its acknowledgement.
+    let remedy = match (finding.symptom, finding.part, finding.share) {
+        (Symptom::Waits, Part::Router, _) => "more traffic",
+        (Symptom::LosesTowardsRouter, Part::LanSide, None)
+        | (Symptom::LosesFromRouter | Symptom::Waits, Part::WanSide, None) => "an upload",
+        (Symptom::LosesTowardsRouter, Part::LanSide, Some(_))
+        | (Symptom::LosesFromRouter | Symptom::Waits, Part::WanSide, Some(_)) => "a longer upload",
+        (_, _, None) => "a download",
+        (_, _, Some(_)) => "a longer download",
     };
     let known = finding.share.map_or_else(|| "none seen".to_owned(), |share| format!("{} %", bounds(share)));
     format!("cannot tell whether the {} {what} ({known}): {remedy} would tell", part(finding.part))

@@ -40,11 +40,12 @@ struct FlowCounters {
 }
 
 impl Sample {
-    pub(super) async fn take(client: &Client) -> anyhow::Result<Self> {
+    /// `explained` is the number of slow connections whose reasons are wanted, those with the highest rates.
+    pub(super) async fn take(client: &Client, explained: usize) -> anyhow::Result<Self> {
         // While somebody looks, the daemon measures its programs.
         let status = client.get("/v1/status?measure=true").await?;
         let over = RATE_TIME.as_millis();
-        let slow = format!("/v1/slow?rate_over_ms={over}");
+        let slow = format!("/v1/slow?rate_over_ms={over}&because={explained}");
         let fast = format!("/v1/flows?rate_over_ms={over}&most={MOST}");
         let (slow, connections) = tokio::try_join!(client.get(&slow), client.get(&fast))?;
         Ok(Self { at: Instant::now(), status, connections, slow })

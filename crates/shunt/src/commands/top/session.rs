@@ -1,7 +1,7 @@
 //! The screen of `shunt top`: waits for samples, keys and signals, and draws.
 
 use super::{
-    super::{history::read as read_history, hosts::names_of_this_machine, why},
+    super::{history::read as read_history, hosts::KnownHosts, why},
     history::History,
     keys::{Next, press},
     sample::Sample,
@@ -17,7 +17,7 @@ use crate::{
 };
 use anyhow::Context;
 use ratatui_crossterm::crossterm::event::{self, Event};
-use shunt_api::Selection;
+use shunt_api::{HostNames, Selection};
 use std::{env, future::pending, io, pin::Pin, thread, time::Duration};
 use tokio::{
     select,
@@ -29,8 +29,10 @@ type Pending<'c, T> = Pin<Box<dyn Future<Output = anyhow::Result<T>> + 'c>>;
 
 /// How long a sample may take before the screen says so.
 const LATE: Duration = Duration::from_secs(5);
-/// Names are read again after this many samples.
-const NAMES_EVERY: u64 = 10;
+/// Reasons are asked for so many slow connections, those with the highest rates. Enter explains any other.
+const EXPLAINED: usize = 50;
+/// Names are read again with each sample of this number: the daemon looks through its ledger for them.
+const NAMES_EVERY: u64 = 30;
 
 /// Shows the screen until a key or a signal ends it. The first sample must succeed; later ones may fail, and are tried
 /// again.
@@ -40,9 +42,9 @@ pub(super) async fn run(client: &Client, interval: Duration) -> anyhow::Result<(
     if let Ok(table) = read_history(client, History::chart_time(interval), None).await {
         history.begin_with(&table, interval);
     }
-    let mut names = names_of_this_machine();
+    let mut names = KnownHosts::read(client).await.names();
     let mut samples = 1;
-    history.add(Sample::take(client).await?, &names);
+    history.add(Sample::take(client, EXPLAINED).await?, &names);
     let look = look(|name| env::var(name).ok());
     // In the background, this stops the process until it is in the foreground. SIGTERM must end it even then, so the
     // handlers, which only report signals to the loop below, come later.
@@ -51,7 +53,7 @@ pub(super) async fn run(client: &Client, interval: Duration) -> anyhow::Result<(
     let mut keys = read_keys();
     let (mut view, mut top): (View, Option<Top>) = (View::default(), None);
     let mut due = Instant::now() + interval;
-    let mut sampling = sample_at(client, due);
+    let mut sampling = sample_at(client, due, false);
     let mut asking: Option<Pending<'_, String>> = None;
     let mut page = 0;
     loop {
@@ -72,14 +74,12 @@ pub(super) async fn run(client: &Client, interval: Duration) -> anyhow::Result<(
             (taken, sample) = &mut sampling => {
                 // A large table takes long to read: leave the daemon at least three quarters of the time.
                 due = Instant::now() + interval.max(taken * 3);
-                sampling = sample_at(client, due);
+                samples += 1;
+                sampling = sample_at(client, due, samples % NAMES_EVERY == 0);
                 match sample {
                     _ if view.is_paused => {}
-                    Ok(sample) => {
-                        samples += 1;
-                        if samples % NAMES_EVERY == 0 {
-                            names = names_of_this_machine();
-                        }
+                    Ok((sample, read)) => {
+                        names = read.unwrap_or(names);
                         view.failure = None;
                         top = history.add(sample, &names).or(top);
                     }
@@ -101,15 +101,18 @@ pub(super) async fn run(client: &Client, interval: Duration) -> anyhow::Result<(
     }
 }
 
-type Sampling<'c> = Pin<Box<dyn Future<Output = (Duration, anyhow::Result<Sample>)> + 'c>>;
+/// A sample, and the names of hosts if they were read, too.
+type Read = (Sample, Option<HostNames>);
+type Sampling<'c> = Pin<Box<dyn Future<Output = (Duration, anyhow::Result<Read>)> + 'c>>;
 
 /// Takes a sample at this time, and measures how long that took.
-fn sample_at(client: &Client, at: Instant) -> Sampling<'_> {
+fn sample_at(client: &Client, at: Instant, with_names: bool) -> Sampling<'_> {
     Box::pin(async move {
         sleep_until(at).await;
         let start = Instant::now();
-        let sample = Sample::take(client).await;
-        (start.elapsed(), sample)
+        let sample = Sample::take(client, EXPLAINED).await;
+        let names = if with_names { Some(KnownHosts::read(client).await.names()) } else { None };
+        (start.elapsed(), sample.map(|sample| (sample, names)))
     })
 }
 

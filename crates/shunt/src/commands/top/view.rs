@@ -174,7 +174,12 @@ fn describe(top: &Top) -> String {
     text += &savings::lines(top.savings.as_ref(), true);
     text += &costs::lines(top.costs.as_ref(), true);
     let connections = top.connections.iter().map(|connection| {
-        [0, 1, 2, 5, 3, 4, 7].map(|column| Item::Connection(connection).cell(column)).to_vec()
+        [0, 1, 2, 5, 3, 4, 7]
+            .map(|column| match column {
+                5 => connection.states_and_reason(),
+                column => Item::Connection(connection).cell(column),
+            })
+            .to_vec()
     });
     text += &section("<<<<>", "connection proto engine state bit/s packets/s age", connections);
     if top.flows.active > MOST as u64 {

@@ -52,7 +52,7 @@ fn the_exit_code_is_the_verdict() {
 fn only_active_connections_of_the_engines_tc_and_xdp_are_followed() {
     let connection = |engine: Engine, state: FlowState, rate_pps: u64| {
         let mut one = flows::sample::tcp();
-        one.rate_pps = rate_pps;
+        (one.rate_pps, one.state) = (rate_pps, state);
         one.directions.iter_mut().for_each(|direction| {
             (direction.engine, direction.state) = (engine, state);
         });
@@ -69,6 +69,16 @@ fn only_active_connections_of_the_engines_tc_and_xdp_are_followed() {
     assert_eq!(chosen.connections.iter().map(|one| one.rate_pps).collect::<Vec<_>>(), [500, 50, 5]);
     assert!(chosen.doubts[0].starts_with("2 flows forwarded by the engine external"));
     assert_eq!(choose(all.clone(), &[Selection::default()], 1).connections.len(), 1);
+    let stale = [connection(Engine::Tc, FlowState::Stale, 5000)];
+    let waits = choose(stale.to_vec(), &[Selection::default()], 8);
+    assert!(
+        waits.connections.is_empty() && waits.doubts[0].starts_with("1 connection soon back"),
+        "{:?}",
+        waits.doubts
+    );
+    let mut silent = stale.to_vec();
+    silent[0].idle_s = 60;
+    assert_eq!(choose(silent, &[Selection::default()], 8).doubts, Vec::<String>::new());
     let other = Selection { dport: Some(9), ..Selection::default() };
     assert_eq!(choose(all.clone(), std::slice::from_ref(&other), 8).connections.len(), 0);
     let tcp = Selection { src: Some(all[0].orig.src.into()), ..Selection::default() };

@@ -65,7 +65,7 @@ fn slow_table() -> SlowTable {
         conntrack_state: None,
         count: Some(count),
         age_s: None,
-        directions: vec![SlowDirection { dir: DirectionName::Orig, count: Some(count) }],
+        directions: vec![SlowDirection { dir: DirectionName::Orig, count: Some(count), because: None }],
     };
     SlowTable { counted: true, connections: vec![connection], more: 3 }
 }

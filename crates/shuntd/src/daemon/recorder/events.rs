@@ -1,9 +1,9 @@
 //! Events of the history: what differs from what was seen before.
 
 use super::super::Daemon;
-use crate::history::Clock;
+use crate::{history::Clock, off_rules::OffChange};
 use shunt_api::{
-    BitRate, Engine, EngineChange, Happening, LongestStep, OffBy, PortQos, QosTable, RestartKind,
+    BitRate, Engine, EngineChange, Happening, LongestStep, OffEnd, PortQos, QosTable, RestartKind,
     RulesetStatus,
 };
 use shunt_core::{Cause, ChangeDetails};
@@ -16,8 +16,6 @@ pub(super) struct Seen {
     ports: BTreeMap<String, (Engine, bool)>,
     /// Why learning is off, for some traffic at least.
     hold: Option<String>,
-    /// The rules of `shunt off`.
-    off: BTreeMap<String, OffBy>,
     /// Whether `shunt verify` alone added or removed rules when they changed last.
     off_by_verify: bool,
     counts_lost: u64,
@@ -29,8 +27,8 @@ impl Daemon {
     /// Sees the state at the start, which is no event, but for rules that stop learning.
     pub(super) fn see_first(&mut self) {
         self.recorder.seen.ports = self.ports_now();
-        self.recorder.seen.off = self.off_now();
         self.record_hold();
+        self.record_off();
     }
 
     pub(in super::super) fn note(&mut self, what: Happening) {
@@ -42,10 +40,6 @@ impl Daemon {
             (link.name.clone(), (self.engine_in_use(view.setting), view.setting.up))
         };
         self.core.ports().map(port).collect()
-    }
-
-    fn off_now(&self) -> BTreeMap<String, OffBy> {
-        self.off_rules.list(0).into_iter().map(|rule| (rule.which.words(), rule.by)).collect()
     }
 
     /// Notes a move of the epoch, with the device, route or part of the ruleset that has changed.
@@ -133,20 +127,19 @@ impl Daemon {
 
     /// Notes rules of `shunt off` that have come or gone.
     pub(in super::super) fn record_off(&mut self) {
-        let now = self.off_now();
-        let before = std::mem::replace(&mut self.recorder.seen.off, now.clone());
-        let without = |rules: &BTreeMap<String, OffBy>, others: &BTreeMap<String, OffBy>| -> Vec<_> {
-            let missing = rules.iter().filter(|(which, _)| !others.contains_key(*which));
-            missing.map(|(which, by)| (which.clone(), *by)).collect()
-        };
-        let (added, removed) = (without(&now, &before), without(&before, &now));
-        let mut changed = added.iter().chain(&removed).peekable();
-        self.recorder.seen.off_by_verify = changed.peek().is_some() && changed.all(|(_, by)| !by.is_owner());
-        for (which, by) in added {
-            self.note(Happening::OffAdded { which, by });
+        let changes = self.off_rules.take_changes();
+        self.recorder.seen.off_by_verify =
+            !changes.is_empty() && changes.iter().all(|change| !change.by.is_owner());
+        // A client that adds or removes a rule waits for the file.
+        if changes.iter().any(|change| matches!(change.end, Some(OffEnd::Time | OffEnd::TimeWithoutDaemon))) {
+            let file = self.off_rules.replacement();
+            self.keep("write-off", file, "a restart will note again that a rule of `shunt off` has ended");
         }
-        for (which, by) in removed {
-            self.note(Happening::OffRemoved { which, by });
+        for OffChange { which, by, end } in changes {
+            self.note(match end {
+                None => Happening::OffAdded { which, by },
+                end => Happening::OffRemoved { which, by, end },
+            });
         }
     }
 

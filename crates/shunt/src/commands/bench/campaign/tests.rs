@@ -65,7 +65,7 @@ fn a_message_about_a_wrong_campaign_names_file_step_and_key() {
         ),
         (
             &format!("{size}time = \"soon\"\n"),
-            "step 1 (`s`): time: invalid value 'soon' for '--time <TIME>': expected a number",
+            "step 1 (`s`): time: invalid value 'soon' for '--time <TIME>': expected a time such as",
         ),
         (&format!("{size}both = 1\n"), "step 1 (`s`): both: expected true or false"),
         (&format!("{size}runs = true\n"), "step 1 (`s`): runs: expected a value, not"),

@@ -3,7 +3,7 @@
 use crate::{
     client::candidates,
     commands::{
-        arguments::{address, duration_or_seconds, ip_version},
+        arguments::{address, duration, ip_version},
         bench::testbed::{ENGINES, ROUTER},
     },
 };
@@ -136,7 +136,7 @@ pub(in super::super) struct Switch(pub(in super::super) bool);
 
 // iperf3 takes whole seconds only, and 0 means without an end.
 pub(in super::super) fn whole_seconds(text: &str) -> Result<u32, String> {
-    let time = duration_or_seconds(text)?;
+    let time = duration(text)?;
     let seconds =
         u32::try_from(time.as_secs()).ok().filter(|seconds| *seconds > 0 && time.subsec_nanos() == 0);
     seconds.ok_or_else(|| "expected whole seconds, 1s or more (a limit of iperf3)".to_owned())

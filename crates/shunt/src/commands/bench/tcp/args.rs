@@ -1,7 +1,7 @@
 //! The arguments of `shunt bench tcp`.
 
 use crate::commands::{
-    arguments::{duration, ip_version},
+    arguments::{duration, ip_version, time_from},
     bench::{
         goodput::args::{Switch, on_or_off},
         testbed::{ENGINES, TestbedArgs},
@@ -35,7 +35,7 @@ pub(crate) struct TcpArgs {
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     pub(super) think: Duration,
     /// Give a connection up if nothing was acknowledged for this long.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = patience)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_from(Duration::from_millis(1)))]
     pub(super) patience: Duration,
     /// The IP version.
     #[arg(long, value_name = "4|6", default_value = "4", value_parser = ip_version)]
@@ -78,11 +78,4 @@ fn per_second(text: &str) -> Result<f64, String> {
     let number = number.parse().ok().map(|number: f64| number * factor);
     let possible = number.filter(|number| number.is_finite() && (1e-3..=1e7).contains(number));
     possible.ok_or_else(|| "expected connections/s above 0, such as 500/s".to_owned())
-}
-
-fn patience(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        Duration::ZERO => Err("expected a time above 0, such as 10s".to_owned()),
-        time => Ok(time),
-    }
 }

@@ -79,7 +79,7 @@ const CONNECTIONS: &[Column] = &[
     text("engine", 6, 52),
     number("bit/s", 11, 0),
     number("packets/s", 10, 70),
-    text("state", 18, 110),
+    text("state or why slow", 18, 110),
     number("bytes", 14, 130),
     number("age", 13, 100),
 ];

@@ -136,7 +136,8 @@ impl Item<'_> {
             },
             (Self::Connection(c), 3) => c.count().map_or_else(unknown, |count| bits(count.rate_bps)),
             (Self::Connection(c), 4) => c.count().map_or_else(unknown, |count| packets(count.rate_pps)),
-            (Self::Connection(c), 5) => c.states(),
+            // The engine tells that it is slow.
+            (Self::Connection(c), 5) => c.why_slow().map_or_else(|| c.states(), str::to_owned),
             (Self::Connection(c), 6) => c.count().map_or_else(unknown, |count| count.bytes.to_string()),
             (Self::Connection(c), 7) => c.age_s().map_or_else(unknown, units::time),
             (Self::Host(h), 0) => h.addr.to_string(),
