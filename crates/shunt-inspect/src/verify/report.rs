@@ -14,6 +14,8 @@ use std::{collections::BTreeMap, ops::Range};
 const PACKETS_WANTED: u64 = 100;
 /// From this share of fast packets on, what Linux drops can hide what the fast path loses.
 const DROPPED: f64 = 0.01;
+/// Loss on the fast path counts as its own beyond so many times that of the slow one, both with their intervals.
+const MORE_LOSS: f64 = 2.0;
 /// Differences that a report shows; further ones are counted.
 const SHOWN: usize = 4;
 /// Bytes that a difference shows around the first differing one.
@@ -302,8 +304,15 @@ fn judge(report: &mut Report, flows: &[(String, Engine, &Follower)], undecided: 
     let has_reference = |follower: &Follower| follower.treatments.by_linux().is_some();
     let compared: u64 = flows.iter().filter(|(.., one)| has_reference(one)).map(|(.., one)| fast(one)).sum();
     let lost = |way: Way| report.paths.get(&way).and_then(|path| path.faults.get(&Fault::Lost)).copied();
-    // Packets that Linux sends in another form (fragments) or drops without a reason miss on both paths.
-    let lost_by_both = lost(Way::Fast).zip(lost(Way::Slow)).is_some_and(|(fast, slow)| fast > 0 && slow > 0);
+    // Packets that Linux sends in another form (fragments) or drops without a reason miss on both paths, in about the
+    // same share: losses come in bursts, so the intervals alone say too little.
+    let share_lost = |way: Way| {
+        let (lost, left) = (lost(way)?, report.paths.get(&way)?.packets);
+        share_interval(lost, left + lost).filter(|_| lost > 0)
+    };
+    let lost_by_both = share_lost(Way::Fast)
+        .zip(share_lost(Way::Slow))
+        .is_some_and(|(fast, slow)| fast.low <= MORE_LOSS * slow.high);
     let faults = |way: Way| {
         let all = report.paths.get(&way).map_or(0, |path| path.faults.values().sum::<u64>());
         all - lost(way).filter(|_| lost_by_both).unwrap_or(0)

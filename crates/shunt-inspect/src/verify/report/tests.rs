@@ -107,6 +107,12 @@ fn losses_on_both_paths_are_no_fault_of_the_fast_path() {
     assert_eq!(both.verdict, Verdict::CannotTell);
     assert!(both.unknown[0].starts_with("packets were lost on both paths"), "{:?}", both.unknown);
     assert_eq!(lose(&[Way::Fast]).verdict, Verdict::Differs);
+    // Few on the slow path do not hide many on the fast one.
+    let mut follower = flow(1893, 18_613, |_| 1);
+    for (way, packets) in Way::ALL.into_iter().zip([93, 19]) {
+        follower.tallies.get_mut(&way).unwrap().faults.insert(Fault::Lost, packets);
+    }
+    assert_eq!(report_of(&follower).verdict, Verdict::Differs);
 }
 
 #[test]

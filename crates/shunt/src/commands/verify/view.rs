@@ -21,8 +21,12 @@ impl Text for Report {
         if self.paths.values().any(|path| path.packets > 0) {
             let _ = write!(text, "\n{}", table(self));
         }
+        let mut before = String::new();
         for difference in &self.differences {
-            let _ = write!(text, "\n{}", describe(difference));
+            let heading = heading(difference);
+            let same = if heading == before { "" } else { &heading };
+            let _ = write!(text, "\n{same}{}", example(difference));
+            before = heading;
         }
         text + &notes(self, format)
     }
@@ -31,8 +35,9 @@ impl Text for Report {
         match self.verdict {
             Verdict::Equal => None,
             Verdict::Differs => {
-                let why =
-                    "packets differ from what Linux sends; `shunt off` takes connections off the fast path";
+                let changed = self.paths.values().flat_map(|path| &path.faults).any(|(fault, _)| *fault != Fault::Lost);
+                let what = if changed { "packets differ from what Linux sends" } else { "packets were lost" };
+                let why = format!("{what}; `shunt off` takes connections off the fast path");
                 Some(Failure::new(FailureCode::Differs, why))
             }
             Verdict::CannotTell => {
@@ -133,17 +138,22 @@ fn time(us: Option<f64>) -> String {
     us.map_or_else(|| "-".to_owned(), |us| format!("{us:.1} us"))
 }
 
-fn describe(difference: &Difference) -> String {
+fn heading(difference: &Difference) -> String {
     let name = FAULTS.iter().find(|(fault, _)| *fault == difference.fault).map_or("", |(_, name)| name);
     let way = if difference.way == Way::Fast { "fast" } else { "slow" };
     let packets = units::count(difference.packets, "packet");
-    let mut text = format!("{name}: {}, {way} path, {packets}\n", difference.flow);
+    format!("{name}: {}, {way} path, {packets}\n", difference.flow)
+}
+
+/// One of the packets with a fault.
+fn example(difference: &Difference) -> String {
+    let mut text = String::new();
     for what in &difference.what {
         let _ = writeln!(text, "  {what}");
     }
     let place = match (difference.fault, difference.at) {
         (Fault::Headers, _) => "L2 header".to_owned(),
-        (_, at) => format!("from byte {at} of the IP packet"),
+        (_, at) => format!("from byte {at} of the IP packet, zeros for what a router rewrites"),
     };
     for (when, bytes) in [("entered", &difference.entered), ("left", &difference.left)] {
         if !bytes.is_empty() {
