@@ -62,7 +62,7 @@ pub struct Why {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Idle {
-    /// Seconds since the last packet; absent if only that they are ten or more is known.
+    /// Seconds since the last packet; absent if they are not known.
     pub for_s: Option<u64>,
     /// Whether packets took the fast path before.
     pub was_fast: bool,

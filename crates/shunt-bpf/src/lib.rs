@@ -3,6 +3,7 @@
 
 pub mod abi;
 pub mod attach;
+mod candidates;
 mod control;
 pub mod core;
 mod costs;
@@ -36,6 +37,7 @@ pub mod wire;
 mod xdp_exchange;
 mod xdp_form;
 
+pub use candidates::{Arrival, Candidates};
 pub use control::{ControlBlock, Masked, RuleChanges};
 pub use costs::{ProgramMeter, ProgramRuns};
 pub use dependencies::Dependency;

@@ -54,5 +54,6 @@ pub use survey::Received;
 pub use table_size::flow_table_size;
 pub use traffic::Traffic;
 pub use verdict::{
-    DirectionFacts, FlowFacts, LastUse, LearningBlocked, PortFacts, Reason, Verdict, WINDOW_S,
+    DirectionFacts, FlowFacts, LastUse, LearningBlocked, Look, PortFacts, Reason, Stayed, Verdict, WINDOW_S,
+    is_doubtful,
 };

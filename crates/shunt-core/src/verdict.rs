@@ -43,8 +43,48 @@ pub struct DirectionFacts<'a> {
     pub local: bool,
     /// The devices that may forward packets but are not ports.
     pub beside_ports: Vec<String>,
+    /// The devices by which Linux routes to the sender and to the receiver, where they are neither ports nor on top of
+    /// ports.
+    pub off_ports: [Option<String>; 2],
+    /// Where Linux routes to the sender and to the receiver by a bridge: its members that are not ports.
+    pub bridged_off_ports: [Vec<String>; 2],
+    /// What a second look has seen; `None` before it.
+    pub look: Option<Look>,
     /// Seconds since the epoch last moved, and the cause; `None` if it has not moved since the daemon started.
     pub epoch_moved: Option<(u64, String)>,
+}
+
+/// What was seen of a direction while somebody watched it for a moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Look {
+    /// For how long.
+    pub over_ms: u64,
+    /// Packets that conntrack has counted meanwhile; `None` if it does not count.
+    pub counted: Option<u64>,
+    /// Their mean size from the IP header on, in bytes.
+    pub mean_bytes: u64,
+    /// The largest MTU of a port.
+    pub mtu: u32,
+    /// Packets that arrived on a port meanwhile and were passed to Linux, as far as they were seen.
+    pub arrived: u64,
+    /// The last packet that was passed to Linux, if it has not left through a port.
+    pub stayed: Option<Stayed>,
+    /// Fragments of any connection that arrived on ports meanwhile. They have no ports.
+    pub fragments: u64,
+}
+
+/// A packet that has arrived, and has not left through a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stayed {
+    /// The port by which it arrived.
+    pub port: String,
+    /// Seconds since then.
+    pub ago_s: u64,
+}
+
+/// Whether an answer could be another one after a second look at the packets.
+pub fn is_doubtful(slow: Option<&str>, idle: Option<Idle>) -> bool {
+    idle.is_some() || slow.is_some_and(|why| ["miss", "stale", "pending", "retiring", "not-proved"].contains(&why))
 }
 
 /// Packets of a tuple count together for this many seconds, as in bpf/include/learn/watch.h.
@@ -90,6 +130,8 @@ pub struct PortFacts<'a> {
     pub captured: bool,
     /// The first filter on the port that is not Shunt's; `None` if there is none.
     pub filter: Option<&'a PortFilter>,
+    /// Whether Linux routes to the receiver, and not to the sender, by the port.
+    pub leaves: bool,
 }
 
 impl LearningBlocked {
@@ -102,7 +144,8 @@ impl LearningBlocked {
         }
         ports.find_map(|port| {
             if port.captured {
-                return Some(Self { reason: "capture", place: format!("on {}", port.name) });
+                let reason = if port.leaves { "egress-capture" } else { "capture" };
+                return Some(Self { reason, place: format!("on {}", port.name) });
             }
             let filter = port.filter?;
             let reason = match filter.hook {
@@ -139,6 +182,13 @@ fn slow(reason: Reason, detail: impl Into<String>) -> Verdict {
 /// A pause of this many seconds is worth telling.
 const IDLE_S: u64 = 2;
 
+/// What to do about packets that pass a device that is not a port.
+fn make_port(device: &str) -> String {
+    format!(
+        "make {device} a port (`--port`, or `ports` in the configuration); `shunt probe` says whether it can be one"
+    )
+}
+
 fn idle(for_s: Option<u64>, was_fast: bool) -> Verdict {
     Verdict { idle: Some(Idle { for_s, was_fast }), ..Verdict::default() }
 }
@@ -149,10 +199,13 @@ impl DirectionFacts<'_> {
         let checks = [
             Self::check_in_use,
             Self::check_eligible,
+            Self::check_off_ports,
+            Self::check_stayed,
             Self::check_retired_as_idle,
             Self::check_pending_or_retired,
             Self::check_conntrack_state,
             Self::check_learning_blocked,
+            Self::check_unseen,
             Self::check_idle,
             Self::check_stale,
             Self::check_refused,
@@ -248,6 +301,74 @@ impl DirectionFacts<'_> {
             remedy: Some("set `learn = true`, or add the flow by hand: `shunt flow add`".to_owned()),
             ..slow("miss", "learning is off: the configuration has `learn = false`")
         })
+    }
+
+    /// Packets of a sender that Linux routes by another device than a port, while no port sees any.
+    fn check_off_ports(&self) -> Option<Verdict> {
+        let device = self.off_ports[0].as_ref()?;
+        let no_packets = self.look.as_ref().is_some_and(|look| look.counted == Some(0));
+        let seen = self.packets_seen > 0 || self.look.as_ref().is_some_and(|look| look.arrived > 0);
+        (!seen && self.flow.is_none()).then(|| Verdict {
+            idle: no_packets.then_some(Idle { for_s: None, was_fast: false }),
+            remedy: Some(make_port(device)),
+            ..slow("miss", format!("its packets arrive by {device}, which is not a port"))
+        })
+    }
+
+    /// What arrives on a port and leaves by none teaches nothing: a rule drops it, or it has no route, or it leaves by
+    /// another device.
+    fn check_stayed(&self) -> Option<Verdict> {
+        // What was refused has been seen to leave.
+        let look = self.look.as_ref().filter(|_| self.refused.is_none())?;
+        let Stayed { port, ago_s } = look.stayed.as_ref()?;
+        let arrived = if look.arrived > 0 {
+            format!("packets arrive on {port}, and the last of them")
+        } else {
+            format!("its last packet arrived on {port} {ago_s} s ago, and")
+        };
+        let reason = if self.flow.is_some() { "stale" } else { "miss" };
+        let (why, remedy) = match &self.off_ports[1] {
+            Some(device) => {
+                (format!("{arrived} left by {device}, which is not a port"), make_port(device))
+            }
+            None if !self.bridged_off_ports[1].is_empty() => {
+                let members = self.bridged_off_ports[1].join(", ");
+                (
+                    format!("{arrived} was not seen to leave through a port; these devices of the bridge are not ports: {members}"),
+                    make_port(&members),
+                )
+            }
+            None => (
+                format!("{arrived} was not seen to leave through a port"),
+                "see whether a rule drops them (the counters in `nft list ruleset`), and whether they have a route \
+                 (`ip route get ADDRESS`)"
+                    .to_owned(),
+            ),
+        };
+        Some(Verdict { remedy: Some(remedy), ..slow(reason, why) })
+    }
+
+    /// What conntrack counts and no port has seen as a packet of this connection.
+    fn check_unseen(&self) -> Option<Verdict> {
+        let Look { over_ms, counted, mean_bytes, mtu, arrived, fragments, .. } = self.look.as_ref()?;
+        let counted = counted.filter(|packets| *packets > 0)?;
+        if *arrived > 0 || self.packets_seen > 0 || self.refused.is_some() {
+            return None;
+        }
+        // Conntrack puts fragments together.
+        if self.protocol == UDP && *mean_bytes > u64::from(*mtu) && *fragments >= counted {
+            let detail = format!("conntrack counts packets of {mean_bytes} bytes, and the MTU is {mtu}");
+            return Some(slow("fragment", detail));
+        }
+        let members = self.bridged_off_ports[0].join(", ");
+        let (which, remedy) = if members.is_empty() {
+            (String::new(), "`ip route get ADDRESS` shows the device of each end; name it with --port".to_owned())
+        } else {
+            (format!("; these devices of the bridge are not ports: {members}"), make_port(&members))
+        };
+        let detail =
+            format!("conntrack counted {counted} packets in {over_ms} ms, and no port has seen one of them{which}");
+        Some(Verdict { remedy: Some(remedy), ..slow("miss", detail) })
     }
 
     fn check_pending_or_retired(&self) -> Option<Verdict> {
@@ -353,6 +474,14 @@ impl DirectionFacts<'_> {
         let (detail, remedy) = match seen {
             0 => {
                 let detail = format!("no packet of this flow was seen on any port in the last {WINDOW_S} s");
+                if self.look.as_ref().is_some_and(|look| look.counted == Some(0)) {
+                    return Verdict {
+                        slow: Some("miss"),
+                        detail,
+                        remedy: Some("nothing to do: no packets come".to_owned()),
+                        ..idle(None, false)
+                    };
+                }
                 let remedy = if self.protocol == UDP {
                     "nothing to do if the exchange is over, as after a DNS answer; if packets do arrive, their ingress device \
                      is not a port of Shunt"
@@ -386,6 +515,9 @@ impl DirectionFacts<'_> {
         let seen = self.packets_seen;
         let detail =
             format!("packets seen in the last {WINDOW_S} s: {seen}; none of them left through a port");
+        if let Some(device) = &self.off_ports[1] {
+            return (format!("{detail}, but by {device}, which is not a port"), Some(make_port(device)));
+        }
         if self.beside_ports.is_empty() {
             return (
                 detail,

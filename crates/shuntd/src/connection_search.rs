@@ -2,21 +2,23 @@
 
 use crate::flow_entry::{expired_tuple, key_protocol, key_tuple, new_tuple};
 use nix::ifaddrs::getifaddrs;
-use shunt_api::{Proto, Selection, Tracked, Tuple};
-use shunt_bpf::{DataPlane, Entry, FlowTable, Key, abi};
+use shunt_api::{Counted, Proto, Selection, Tracked, Tuple};
+use shunt_bpf::{Arrival, Candidates, DataPlane, Entry, FlowTable, Key, abi};
 use shunt_core::reversed;
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map::Entry as Slot},
     error::Error,
     hash::{BuildHasher, RandomState},
     net::IpAddr,
+    thread,
+    time::{Duration, Instant},
 };
 
 /// At most this many connections of a selection are explained at a time; the rest are only counted.
 const EXPLAINED_MAX: usize = 100;
 
 /// A connection to be explained, with the facts that are read apart from the event loop.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Candidate {
     pub(crate) protocol: u8,
     /// The tuples of the original and of the reply direction.
@@ -29,10 +31,40 @@ pub struct Candidate {
     pub(crate) expired: [Option<abi::Expired>; 2],
     /// Whether the connection begins or ends at the router itself.
     pub(crate) local: bool,
+    /// The devices by which Linux routes to the sources of both tuples: the two hosts, each before translation.
+    pub(crate) devices: [BTreeSet<u32>; 2],
+    /// What a second look has seen of each direction.
+    pub(crate) looks: [Option<Look>; 2],
 }
 
-/// The first connections that match a selection, and how many more match.
-pub type Found = (Vec<Candidate>, u64);
+/// What a second look has seen of a direction.
+#[derive(Debug, Clone)]
+pub(crate) struct Look {
+    pub(crate) over: Duration,
+    /// What conntrack has counted meanwhile; `None` if it does not count.
+    pub(crate) counted: Option<Counted>,
+    /// Packets that arrived meanwhile.
+    pub(crate) arrived: u64,
+    /// The last packet, if it has not left through a port.
+    pub(crate) stayed: Option<Arrival>,
+    /// Fragments that arrived on ports meanwhile.
+    pub(crate) fragments: u64,
+}
+
+/// The first connections that match a search.
+#[derive(Debug)]
+pub struct Found {
+    pub(crate) candidates: Vec<Candidate>,
+    /// How many more match.
+    pub(crate) more: u64,
+    /// To look again.
+    pub(crate) search: Search,
+}
+
+/// How long a second look takes, and how often it reads the slots of candidates. Packets use few slots, and use them
+/// again at once.
+const LOOK: Duration = Duration::from_millis(500);
+const LOOKS: u32 = 20;
 
 /// Protocol, original direction, zone.
 type Id = (u8, Tuple, Option<u16>);
@@ -41,6 +73,8 @@ type Id = (u8, Tuple, Option<u16>);
 #[derive(Debug)]
 pub(crate) struct Search {
     table: FlowTable,
+    /// None if nothing is learned.
+    waiting: Option<Candidates>,
     which: Which,
 }
 
@@ -66,16 +100,94 @@ impl Which {
 
 impl Search {
     pub(crate) fn new(plane: &DataPlane, selection: Selection) -> Result<Self, shunt_bpf::Error> {
-        Ok(Self { table: plane.flows()?, which: Which::Selected(selection) })
+        Self::open(plane, Which::Selected(selection))
     }
 
     /// A search for these connections, by protocol and original direction.
     pub(crate) fn named(plane: &DataPlane, these: Vec<(u8, Tuple)>) -> Result<Self, shunt_bpf::Error> {
-        Ok(Self { table: plane.flows()?, which: Which::Named(these.into_iter().collect()) })
+        Self::open(plane, Which::Named(these.into_iter().collect()))
+    }
+
+    fn open(plane: &DataPlane, which: Which) -> Result<Self, shunt_bpf::Error> {
+        Ok(Self { table: plane.flows()?, waiting: plane.candidates()?, which })
     }
 
     /// Reads conntrack and the flow table whole: takes as long as they are large.
-    pub(crate) fn run(&self) -> Result<Found, Box<dyn Error + Send + Sync>> {
+    pub(crate) fn run(self) -> Result<Found, Box<dyn Error + Send + Sync>> {
+        let (candidates, more) = self.find(&[])?;
+        Ok(Found { candidates, more, search: self })
+    }
+
+    /// Finds them again, after a while in which packets were watched.
+    pub(crate) fn look_again(self, before: &[Candidate]) -> Result<Found, Box<dyn Error + Send + Sync>> {
+        let begin = Instant::now();
+        let fragments = self.fragments()?;
+        let watched = self.watch()?;
+        let fragments = self.fragments()?.saturating_sub(fragments);
+        let known: HashSet<(u8, Tuple)> = before.iter().flat_map(Candidate::directions).collect();
+        let unknown = watched.iter().filter(|seen| !known.contains(&seen.direction()));
+        let unknown: Vec<(u8, Tuple)> = unknown.map(Seen::direction).collect();
+        let (mut candidates, more) = self.find(&unknown)?;
+        let counts = |candidate: &Candidate| {
+            let tracked = candidate.tracked.as_ref()?;
+            Some([tracked.orig.count?, tracked.reply.count?])
+        };
+        for candidate in &mut candidates {
+            let earlier = before.iter().find(|earlier| earlier.id() == candidate.id()).and_then(counts);
+            let now = counts(candidate);
+            candidate.looks = [0, 1].map(|at| {
+                let seen = watched.iter().find(|seen| seen.direction() == candidate.directions()[at]);
+                Some(Look {
+                    over: begin.elapsed(),
+                    counted: now.zip(earlier).map(|(now, then)| Counted {
+                        packets: now[at].packets.saturating_sub(then[at].packets),
+                        bytes: now[at].bytes.saturating_sub(then[at].bytes),
+                    }),
+                    arrived: seen.map_or(0, |seen| seen.arrived),
+                    stayed: seen.map(|seen| seen.last).filter(|last| !last.left),
+                    fragments,
+                })
+            });
+        }
+        Ok(Found { candidates, more, search: self })
+    }
+
+    fn fragments(&self) -> Result<u64, shunt_bpf::Error> {
+        self.waiting.as_ref().map_or(Ok(0), |waiting| waiting.counted(abi::reason::FRAGMENT))
+    }
+
+    /// Watches the packets that ports pass to Linux, for [`LOOK`].
+    fn watch(&self) -> Result<Vec<Seen>, shunt_bpf::Error> {
+        let mut all: HashMap<u64, (Arrival, bool)> = HashMap::new();
+        let Some(waiting) = &self.waiting else { return Ok(Vec::new()) };
+        for turn in 0..=LOOKS {
+            for arrival in waiting.read()? {
+                match all.entry(arrival.id) {
+                    Slot::Occupied(mut known) => known.get_mut().0 = arrival,
+                    // The last turn tells only whether earlier ones have left.
+                    Slot::Vacant(place) if turn < LOOKS => drop(place.insert((arrival, turn > 0))),
+                    Slot::Vacant(_) => {}
+                }
+            }
+            if turn < LOOKS {
+                thread::sleep(LOOK / LOOKS);
+            }
+        }
+        let mut seen: HashMap<(u8, Tuple), Seen> = HashMap::new();
+        for (arrival, is_new) in all.into_values() {
+            let direction = (arrival.protocol, Tuple::new(arrival.src, arrival.dst));
+            let one = seen.entry(direction).or_insert(Seen { arrived: 0, last: arrival });
+            one.arrived += u64::from(is_new);
+            // Ticks wrap.
+            if arrival.at_ticks.wrapping_sub(one.last.at_ticks) < u32::MAX / 2 {
+                one.last = arrival;
+            }
+        }
+        Ok(seen.into_values().collect())
+    }
+
+    /// `further` are directions that packets had, and that conntrack may not know.
+    fn find(&self, further: &[(u8, Tuple)]) -> Result<(Vec<Candidate>, u64), Box<dyn Error + Send + Sync>> {
         let mut matches = Matches::new(match &self.which {
             Which::Selected(_) => EXPLAINED_MAX,
             Which::Named(named) => named.len(),
@@ -87,6 +199,12 @@ impl Search {
         {
             for candidate in unknown_tuples(selection) {
                 matches.add(candidate);
+            }
+        }
+        for (protocol, tuple) in further {
+            let tuples = [*tuple, reversed(*tuple)];
+            if !matches.is_tracked(*protocol, *tuple) && self.which.has(*protocol, &tuples) {
+                matches.add(Candidate::new(*protocol, tuples));
             }
         }
         let local: HashSet<IpAddr> = getifaddrs()?
@@ -101,6 +219,9 @@ impl Search {
             // The sources of the two directions are the two hosts, each before translation.
             candidate.local = candidate.tuples.iter().any(|tuple| local.contains(&tuple.src));
             self.add_expired(candidate)?;
+            for (tuple, devices) in candidate.tuples.iter().zip(&mut candidate.devices) {
+                *devices = shunt_kernel::devices_to(&[tuple.src])?;
+            }
         }
         Ok((first, more))
     }
@@ -159,6 +280,20 @@ fn unknown_tuples(selection: &Selection) -> impl Iterator<Item = Candidate> + us
     let protocols =
         [Proto::Tcp, Proto::Udp].into_iter().filter(move |one| proto.is_none_or(|proto| proto == *one));
     protocols.filter_map(move |one| Some(Candidate::new(one.number(), [tuple?, reversed(tuple?)])))
+}
+
+/// The packets of a direction that were seen while ports were watched.
+#[derive(Debug)]
+struct Seen {
+    /// How many arrived meanwhile.
+    arrived: u64,
+    last: Arrival,
+}
+
+impl Seen {
+    fn direction(&self) -> (u8, Tuple) {
+        (self.last.protocol, Tuple::new(self.last.src, self.last.dst))
+    }
 }
 
 /// The connections that match. Keeps the first ones and, of the others, which may be very many, only hashes.
@@ -227,7 +362,7 @@ impl Matches {
         self.first.get_mut(id).map(|candidate| &mut candidate.flows[*at])
     }
 
-    fn found(mut self) -> Found {
+    fn found(mut self) -> (Vec<Candidate>, u64) {
         self.all.sort_unstable();
         self.all.dedup();
         let more = self.all.len().saturating_sub(self.first.len()) as u64;
@@ -244,7 +379,14 @@ impl Candidate {
             flows: [Vec::new(), Vec::new()],
             expired: [None, None],
             local: false,
+            devices: [BTreeSet::new(), BTreeSet::new()],
+            looks: [None, None],
         }
+    }
+
+    /// Both directions, each by protocol and tuple.
+    fn directions(&self) -> [(u8, Tuple); 2] {
+        self.tuples.map(|tuple| (self.protocol, tuple))
     }
 
     fn id(&self) -> Id {

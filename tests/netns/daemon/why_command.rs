@@ -82,7 +82,7 @@ fn why_names_the_engine_or_the_reason() {
     assert!(
         text.contains(" by tc, r0 -> r1, learned ")
             && text.contains(
-                "\n  reply  198.18.0.2:5000 > 192.168.1.2:4000  idle for 10s or longer; was slow: miss\n"
+                "\n  reply  198.18.0.2:5000 > 192.168.1.2:4000  idle; was slow: miss\n"
             ),
         "{text}"
     );
@@ -109,7 +109,7 @@ fn why_names_the_engine_or_the_reason() {
 
     // A capture sees all packets, so they are slow.
     let capture = Tap::open(lab.router(), "r1");
-    says(&shunt, "--dport 5000", Some("capture"), || drop(there.pass(&packet)));
+    says(&shunt, "--dport 5000", Some("egress-capture"), || drop(there.pass(&packet)));
     drop(capture);
     says(&shunt, "--dport 5000", None, || drop(there.pass(&packet)));
 
@@ -186,8 +186,34 @@ fn why_reports_an_egress_device_that_is_not_a_port() {
     }
     let found = ask(&shunt, "--dport 5000");
     let detail = |at: usize| found["directions"][at]["because"]["detail"].as_str().unwrap();
-    assert!(detail(0).contains("10 s: 4;") && detail(0).ends_with("left through a port"), "{found:#}");
-    assert!(detail(1).starts_with("no packet"), "{found:#}");
+    assert!(detail(0).contains("arrived on r0") && detail(0).ends_with("left by r1, which is not a port"), "{found:#}");
+    assert_eq!(detail(1), "its packets arrive by r1, which is not a port", "{found:#}");
+    shunt.done("down");
+}
+
+/// A rule drops packets of a connection that was fast, and of one that never began.
+#[test]
+fn why_tells_packets_that_are_dropped_from_none() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(RULES);
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine tc");
+    let there = Crossing::between(lab.lan(), lab.wan());
+    says(&shunt, "--dport 5000", None, || drop(there.pass(&udp(&lab, 5000))));
+    lab.router().run("nft insert rule inet filter forward udp dport { 5000, 5003 } drop");
+    for (port, words, tracked) in [(5000, "--dport 5000", true), (5003, "--dport 5003", false)] {
+        for _ in 0..4 {
+            assert_eq!(there.all_that_leave(&udp(&lab, port)), []);
+        }
+        let found = ask(&shunt, words);
+        let orig = &found["directions"][0];
+        let detail = orig["because"]["detail"].as_str().unwrap();
+        assert!(detail.contains("arrived on r0") && detail.ends_with("was not seen to leave through a port"), "{found:#}");
+        assert!(orig["idle"].is_null() && orig["because"]["remedy"].as_str().unwrap().contains("a rule"), "{found:#}");
+        assert_eq!(found["tracked"], tracked, "{found:#}");
+    }
     shunt.done("down");
 }
 

@@ -50,6 +50,9 @@ fn facts(tracked: &Tracked) -> DirectionFacts<'_> {
         learns: true,
         local: false,
         beside_ports: Vec::new(),
+        off_ports: [None, None],
+        bridged_off_ports: [Vec::new(), Vec::new()],
+        look: None,
         epoch_moved: Some((3, "route".to_owned())),
     }
 }
@@ -221,7 +224,7 @@ fn a_blocking_rule_port_or_filter_is_named() {
         kind: "u32".to_owned(),
         program: None,
     };
-    let port = |captured, filter| PortFacts { name: "r1", captured, filter };
+    let port = |captured, filter| PortFacts { name: "r1", captured, filter, leaves: false };
     let find = |held: bool, port| {
         LearningBlocked::find(held.then(|| "`queue` in a chain".to_owned()), [port].into_iter())
     };
@@ -256,4 +259,45 @@ fn advice_about_what_is_over_does_not_wait_for_packets() {
     assert_eq!((lively.verdict().idle, lively.verdict().remedy), (None, None));
     let rule_ended = remedy(DirectionFacts { off: None, refused: Some("off"), ..lively });
     assert!(rule_ended.contains("the rule has ended"), "{rule_ended}");
+}
+
+#[test]
+fn a_second_look_tells_dropped_packets_fragments_and_other_devices_from_silence() {
+    let udp = tracked(UDP, None, GOOD);
+    let with = |look: Look| DirectionFacts { packets_seen: 0, look: Some(look), ..facts(&udp) };
+    let look = || Look { over_ms: 500, mtu: 1500, mean_bytes: 128, ..Look::default() };
+    let stayed = |ago_s| Some(Stayed { port: "lan0".to_owned(), ago_s });
+
+    let silent = with(Look { counted: Some(0), ..look() }).verdict();
+    assert!(silent.idle.is_some() && silent.remedy.unwrap().contains("no packets come"), "{}", silent.detail);
+
+    let dropped = with(Look { counted: Some(50), arrived: 40, stayed: stayed(0), ..look() }).verdict();
+    assert_eq!((dropped.slow, dropped.idle), (Some("miss"), None));
+    assert!(dropped.detail.starts_with("packets arrive on lan0") && dropped.remedy.unwrap().contains("a rule drops"));
+    let once = with(Look { counted: Some(0), stayed: stayed(3), ..look() });
+    assert!(once.verdict().detail.starts_with("its last packet arrived on lan0 3 s ago, and was not seen to leave"));
+    let of_flow = DirectionFacts { flow: flow(FlowState::Stale), ..once.clone() };
+    assert_eq!(of_flow.verdict().slow, Some("stale"));
+    let beside = DirectionFacts { off_ports: [None, Some("wan1".to_owned())], ..once.clone() }.verdict();
+    assert!(beside.detail.ends_with("left by wan1, which is not a port"), "{}", beside.detail);
+    assert_eq!(DirectionFacts { refused: Some("unreplied"), ..once }.verdict().slow, Some("unreplied"));
+
+    let unseen = Look { counted: Some(50), fragments: 100, ..look() };
+    let fragments = with(Look { mean_bytes: 3028, ..unseen.clone() }).verdict();
+    assert_eq!(fragments.slow, Some("fragment"));
+    assert!(fragments.detail.contains("3028 bytes"), "{}", fragments.detail);
+    let elsewhere = with(unseen.clone());
+    assert!(elsewhere.verdict().detail.ends_with("no port has seen one of them"));
+    let members = [vec!["lan1".to_owned()], Vec::new()];
+    let bridged = DirectionFacts { bridged_off_ports: members, ..elsewhere.clone() }.verdict();
+    assert!(bridged.detail.ends_with("not ports: lan1") && bridged.remedy.unwrap().starts_with("make lan1 a port"));
+    let routed = DirectionFacts { off_ports: [Some("lan1".to_owned()), None], ..elsewhere }.verdict();
+    assert_eq!((routed.detail.as_str(), routed.idle), ("its packets arrive by lan1, which is not a port", None));
+}
+
+#[test]
+fn only_answers_that_silence_could_explain_are_doubtful() {
+    let idle = Some(Idle { for_s: None, was_fast: true });
+    assert!(is_doubtful(None, idle) && is_doubtful(Some("miss"), None) && is_doubtful(Some("stale"), None));
+    assert!(!is_doubtful(None, None) && !is_doubtful(Some("off"), None) && !is_doubtful(Some("tcp-flags"), None));
 }

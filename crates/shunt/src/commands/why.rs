@@ -17,7 +17,7 @@ const SHOWN_MAX: usize = 20;
 /// Explain whether connections are fast or slow, why, since when, and what would change that.
 ///
 /// The name of a host stands for all its addresses. At most 20 connections are shown: those with packets lately first,
-/// ended ones last.
+/// ended ones last. If nothing seems to come, the answer takes half a second: Shunt looks whether packets arrive.
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
     #[command(flatten)]
@@ -70,7 +70,7 @@ async fn no_connection(which: &NamedConnections, context: &Context) -> Failure {
 }
 
 /// What is said if there is no such connection.
-const UNSEEN: &str = "no such connection: neither conntrack nor Shunt has seen it";
+const UNSEEN: &str = "no such connection: neither conntrack nor Shunt has seen it, as if a rule refused its first packet";
 
 fn unseen() -> Failure {
     Failure::new(FailureCode::NoConnection, format!("{UNSEEN}; `shunt flows` lists those with packets now"))

@@ -8,7 +8,7 @@ mod taps;
 mod usage;
 
 use super::{
-    Call, Found, Job, TrackedEntries,
+    Call, Candidate, Found, Job, TrackedEntries,
     admission::Client,
     busiest::{MOST_MAX, busiest},
     event_stream,
@@ -34,8 +34,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shunt_api::{
     Connection, Count, ErrorBody, Explained, Explanation, Failure, FailureCode, PortQos, QosRemoval,
     QosStatus, Reload, ReloadRequest, Selection, StaticRemoval, StaticTable, Status, StoredReport, Tracked,
-    TrackedTable, WatchEvent, check_qos,
+    TrackedTable, WatchEvent, Why, check_qos,
 };
+use shunt_core::is_doubtful;
 use shunt_http::{Refusal, Watched, bad, internal, unknown_method, unknown_path};
 use std::{
     collections::BTreeMap,
@@ -310,16 +311,42 @@ async fn find_and_explain(share: Arc<Share>, selection: Selection) -> Result<Wri
     Ok(Box::new(move |pieces| pieces.json(&Explanation { connections, more })))
 }
 
-/// Explains the connections that a job finds. Returns how many more there are, too.
+/// Explains the connections that a job finds, after a second look at them if it could change an answer. Returns how many
+/// more there are, too.
 async fn explained(share: &Share, job: Job<Found>) -> Result<(Vec<Explained>, u64), Refusal> {
-    let (mut candidates, more) = on_other_thread(move || job.run()).await??;
+    let found = on_other_thread(move || job.run()).await??;
+    let first = explain(share, found.candidates.clone()).await?;
+    let is_sure = |why: &Why| !is_doubtful(why.because.as_ref().map(|because| because.reason.as_str()), why.idle);
+    if !first.is_empty() && first.iter().flat_map(|one| &one.directions).all(is_sure) {
+        return Ok((first, found.more));
+    }
+    let again = on_other_thread(move || found.search.look_again(&found.candidates)).await?;
+    let Found { candidates, more, .. } = again.map_err(|error| internal(error.to_string()))?;
+    let mut explained = explain(share, candidates).await?;
+    // What was sure at once may have gone since.
+    for was in first {
+        let id = |one: &Explained| (one.protocol, one.directions.first().map(|why| why.tuple));
+        let Some(now) = explained.iter_mut().find(|now| id(now) == id(&was)) else {
+            explained.push(was);
+            continue;
+        };
+        for (was, now) in was.directions.into_iter().zip(&mut now.directions) {
+            if is_sure(&was) {
+                *now = was;
+            }
+        }
+    }
+    Ok((explained, more))
+}
+
+async fn explain(share: &Share, mut candidates: Vec<Candidate>) -> Result<Vec<Explained>, Refusal> {
     let mut connections = Vec::new();
     while !candidates.is_empty() {
         // Between two calls the event loop does other work.
         let some = candidates.drain(..candidates.len().min(EXPLAINED_PER_CALL)).collect();
         connections.extend(share.call(ANSWER_TIME, |reply| Call::Explain(some, reply)).await??);
     }
-    Ok((connections, more))
+    Ok(connections)
 }
 
 /// Conntrack's table, with the packets that the fast path has forwarded added to its counts.

@@ -2,7 +2,7 @@
 
 use super::{Daemon, settings::hold_flags};
 use crate::{
-    connection_search::Candidate,
+    connection_search::{self, Candidate},
     flow_engine::engine_before_tc,
     flow_entry::{entry_state, flow_key, key_ingress, read_clock},
     off_rules::unix_time,
@@ -14,8 +14,9 @@ use shunt_bpf::{
     abi::{self, Reason, Sighting},
 };
 use shunt_core::{
-    DirectionFacts, FlowFacts, LastUse, LearningBlocked, PortFacts, TickClock, Traffic, WINDOW_S,
+    DirectionFacts, FlowFacts, LastUse, LearningBlocked, Look, PortFacts, Stayed, TickClock, Traffic, WINDOW_S,
 };
+use std::collections::BTreeSet;
 
 const DIRECTIONS: [DirectionName; 2] = [DirectionName::Orig, DirectionName::Reply];
 
@@ -36,7 +37,8 @@ pub(super) fn explain(daemon: &Daemon, candidates: &[Candidate]) -> Result<Vec<E
             let key = flow_key(&candidate.tuples[at], 0, [0; 2], candidate.protocol.into());
             let sighting = daemon.plane.sighting(&key)?;
             let facts = direction_facts(daemon, candidate, dir, flow, &sighting, clock);
-            known |= flow.is_some() || facts.refused.is_some();
+            let has_come = facts.look.as_ref().is_some_and(|look| look.arrived > 0 || look.stayed.is_some());
+            known |= flow.is_some() || facts.refused.is_some() || has_come;
             directions.push(explain_direction(daemon, candidate.tuples[at], flow, &facts));
         }
         if known {
@@ -57,6 +59,9 @@ fn direction_facts<'c>(
     clock: TickClock,
 ) -> DirectionFacts<'c> {
     let config = &daemon.config;
+    let at = usize::from(dir == DirectionName::Reply);
+    // Of the sender and of the receiver.
+    let hosts = [&candidate.devices[at], &candidate.devices[1 - at]];
     let tracked = candidate.tracked.as_ref();
     let is_excluded = |MarkMatch { value, mask }: MarkMatch| {
         mask != 0 && tracked.and_then(|t| t.mark).is_some_and(|mark| mark & mask == value)
@@ -82,13 +87,16 @@ fn direction_facts<'c>(
         window_age_s,
         last_use: last_use.map(|(ticks, fast)| LastUse { ago_s: clock.seconds_since(ticks), fast }),
         packets_needed: if candidate.protocol == 6 { config.tcp_packets } else { config.udp_packets },
-        learning_blocked: learning_blocked(daemon, traffic - Traffic::UNANSWERED),
+        learning_blocked: learning_blocked(daemon, traffic - Traffic::UNANSWERED, &hosts),
         excluded: config.exclude_ct_mark.is_some_and(is_excluded),
         off: daemon.off_rules.naming(candidate.protocol, &candidate.tuples, unix_time()),
         needs_reply: needs_reply(daemon, traffic),
         learns: config.learn,
         local: candidate.local,
         beside_ports: daemon.core.links_beside_ports().map(|link| link.name.clone()).collect(),
+        off_ports: hosts.map(|devices| off_port(daemon, devices)),
+        bridged_off_ports: hosts.map(|devices| members_off_ports(daemon, devices)),
+        look: candidate.looks[at].as_ref().map(|look| look_facts(daemon, look, clock)),
         epoch_moved: daemon.last_move.map(|(at, cause)| (at.elapsed().as_secs(), cause.to_string())),
     }
 }
@@ -138,12 +146,42 @@ fn needs_reply(daemon: &Daemon, traffic: Traffic) -> Option<String> {
     alone.then(|| daemon.core.holding_rule(unanswered))
 }
 
-fn learning_blocked(daemon: &Daemon, traffic: Traffic) -> Option<LearningBlocked> {
+/// The device by which Linux routes to a host, if it is neither a port nor on top of one.
+fn off_port(daemon: &Daemon, devices: &BTreeSet<u32>) -> Option<String> {
+    let beside = daemon.core.links_beside_ports().find(|link| devices.contains(&link.ifindex))?;
+    Some(beside.name.clone())
+}
+
+/// The members of the bridge by which Linux routes to a host that are not ports.
+fn members_off_ports(daemon: &Daemon, devices: &BTreeSet<u32>) -> Vec<String> {
+    let is_port = |ifindex: u32| daemon.core.ports().any(|(port, _)| port.ifindex == ifindex);
+    let members = daemon.core.links().filter(|link| link.master.is_some_and(|master| devices.contains(&master)));
+    members.filter(|link| !is_port(link.ifindex)).map(|link| link.name.clone()).collect()
+}
+
+fn look_facts(daemon: &Daemon, look: &connection_search::Look, clock: TickClock) -> Look {
+    Look {
+        over_ms: look.over.as_millis() as u64,
+        counted: look.counted.map(|counted| counted.packets),
+        mean_bytes: look.counted.map_or(0, |counted| counted.bytes / counted.packets.max(1)),
+        mtu: daemon.core.ports().map(|(link, _)| link.mtu).max().unwrap_or(0),
+        arrived: look.arrived,
+        stayed: look.stayed.map(|last| Stayed {
+            port: daemon.name(last.ifindex),
+            ago_s: clock.seconds_since(last.at_ticks),
+        }),
+        fragments: look.fragments,
+    }
+}
+
+/// `hosts` are the devices by which Linux routes to the sender and to the receiver.
+fn learning_blocked(daemon: &Daemon, traffic: Traffic, hosts: &[&BTreeSet<u32>; 2]) -> Option<LearningBlocked> {
     let rule = held(daemon).meets(traffic).then(|| daemon.core.holding_rule(traffic));
     let ports = daemon.core.ports().map(|(link, view)| PortFacts {
         name: &link.name,
         captured: daemon.plane.flags(link.ifindex) & abi::PORT_CAPTURED != 0,
         filter: view.filters.first(),
+        leaves: !hosts[0].contains(&link.ifindex) && hosts[1].contains(&link.ifindex),
     });
     LearningBlocked::find(rule, ports)
 }

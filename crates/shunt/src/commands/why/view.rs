@@ -72,8 +72,8 @@ fn describe_direction(why: &Why) -> String {
     let Why { dir, tuple, idle, since_s, engine, in_port, out_port, because, .. } = why;
     let mut text = format!("  {dir:<5}  {}  {}", source_and_destination(tuple), fast_or_slow(why));
     if let Some(idle) = idle {
-        let pause = idle.for_s.map_or_else(|| "10s or longer".to_owned(), units::time);
-        text += &format!(" for {pause}; {}", before(*idle));
+        let pause = idle.for_s.map_or_else(String::new, |seconds| format!(" for {}", units::time(seconds)));
+        text += &format!("{pause}; {}", before(*idle));
     }
     let since = since_s.map(units::time);
     if let Some(time) = since.as_ref().filter(|_| !why.fast) {
