@@ -79,10 +79,12 @@ fn arrival(candidate: &Candidate) -> Option<Arrival> {
     }
     let (l3, l4) = (&headers.l3, &headers.l4);
     let addresses: [IpAddr; 2] = if family == 4 {
-        let at = |from: usize| Some(Ipv4Addr::from(<[u8; 4]>::try_from(l3.get(from..from + 4)?).ok()?).into());
+        let at =
+            |from: usize| Some(Ipv4Addr::from(<[u8; 4]>::try_from(l3.get(from..from + 4)?).ok()?).into());
         [at(12)?, at(16)?]
     } else {
-        let at = |from: usize| Some(Ipv6Addr::from(<[u8; 16]>::try_from(l3.get(from..from + 16)?).ok()?).into());
+        let at =
+            |from: usize| Some(Ipv6Addr::from(<[u8; 16]>::try_from(l3.get(from..from + 16)?).ok()?).into());
         [at(8)?, at(24)?]
     };
     let port = |from: usize| Some(u16::from_be_bytes(l4.get(from..from + 2)?.try_into().ok()?));
@@ -108,7 +110,10 @@ mod tests {
         slot.headers.l3[12..20].copy_from_slice(&[192, 0, 2, 1, 198, 51, 100, 2]);
         slot.headers.l4[..4].copy_from_slice(&[0x10, 0, 0, 53]);
         let seen = arrival(&slot).unwrap();
-        assert_eq!((seen.src, seen.dst), ("192.0.2.1:4096".parse().unwrap(), "198.51.100.2:53".parse().unwrap()));
+        assert_eq!(
+            (seen.src, seen.dst),
+            ("192.0.2.1:4096".parse().unwrap(), "198.51.100.2:53".parse().unwrap())
+        );
         assert_eq!((seen.protocol, seen.ifindex, seen.at_ticks, seen.left), (17, 3, 99, false));
         slot.state |= abi::CANDIDATE_LEFT;
         assert_eq!(arrival(&slot), Some(Arrival { left: true, ..seen }));

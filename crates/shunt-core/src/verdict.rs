@@ -84,7 +84,8 @@ pub struct Stayed {
 
 /// Whether an answer could be another one after a second look at the packets.
 pub fn is_doubtful(slow: Option<&str>, idle: Option<Idle>) -> bool {
-    idle.is_some() || slow.is_some_and(|why| ["miss", "stale", "pending", "retiring", "not-proved"].contains(&why))
+    idle.is_some()
+        || slow.is_some_and(|why| ["miss", "stale", "pending", "retiring", "not-proved"].contains(&why))
 }
 
 /// Packets of a tuple count together for this many seconds, as in bpf/include/learn/watch.h.
@@ -362,12 +363,16 @@ impl DirectionFacts<'_> {
         }
         let members = self.bridged_off_ports[0].join(", ");
         let (which, remedy) = if members.is_empty() {
-            (String::new(), "`ip route get ADDRESS` shows the device of each end; name it with --port".to_owned())
+            (
+                String::new(),
+                "`ip route get ADDRESS` shows the device of each end; name it with --port".to_owned(),
+            )
         } else {
             (format!("; these devices of the bridge are not ports: {members}"), make_port(&members))
         };
-        let detail =
-            format!("conntrack counted {counted} packets in {over_ms} ms, and no port has seen one of them{which}");
+        let detail = format!(
+            "conntrack counted {counted} packets in {over_ms} ms, and no port has seen one of them{which}"
+        );
         Some(Verdict { remedy: Some(remedy), ..slow("miss", detail) })
     }
 

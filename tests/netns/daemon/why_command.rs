@@ -81,9 +81,7 @@ fn why_names_the_engine_or_the_reason() {
     assert!(text.starts_with("udp\n  orig   192.168.1.2:4000 > 198.18.0.2:5000  fast by "), "{text}");
     assert!(
         text.contains(" by tc, r0 -> r1, learned ")
-            && text.contains(
-                "\n  reply  198.18.0.2:5000 > 192.168.1.2:4000  idle; was slow: miss\n"
-            ),
+            && text.contains("\n  reply  198.18.0.2:5000 > 192.168.1.2:4000  idle; was slow: miss\n"),
         "{text}"
     );
 
@@ -186,7 +184,10 @@ fn why_reports_an_egress_device_that_is_not_a_port() {
     }
     let found = ask(&shunt, "--dport 5000");
     let detail = |at: usize| found["directions"][at]["because"]["detail"].as_str().unwrap();
-    assert!(detail(0).contains("arrived on r0") && detail(0).ends_with("left by r1, which is not a port"), "{found:#}");
+    assert!(
+        detail(0).contains("arrived on r0") && detail(0).ends_with("left by r1, which is not a port"),
+        "{found:#}"
+    );
     assert_eq!(detail(1), "its packets arrive by r1, which is not a port", "{found:#}");
     shunt.done("down");
 }
@@ -210,8 +211,14 @@ fn why_tells_packets_that_are_dropped_from_none() {
         let found = ask(&shunt, words);
         let orig = &found["directions"][0];
         let detail = orig["because"]["detail"].as_str().unwrap();
-        assert!(detail.contains("arrived on r0") && detail.ends_with("was not seen to leave through a port"), "{found:#}");
-        assert!(orig["idle"].is_null() && orig["because"]["remedy"].as_str().unwrap().contains("a rule"), "{found:#}");
+        assert!(
+            detail.contains("arrived on r0") && detail.ends_with("was not seen to leave through a port"),
+            "{found:#}"
+        );
+        assert!(
+            orig["idle"].is_null() && orig["because"]["remedy"].as_str().unwrap().contains("a rule"),
+            "{found:#}"
+        );
         assert_eq!(found["tracked"], tracked, "{found:#}");
     }
     shunt.done("down");

@@ -273,9 +273,16 @@ fn a_second_look_tells_dropped_packets_fragments_and_other_devices_from_silence(
 
     let dropped = with(Look { counted: Some(50), arrived: 40, stayed: stayed(0), ..look() }).verdict();
     assert_eq!((dropped.slow, dropped.idle), (Some("miss"), None));
-    assert!(dropped.detail.starts_with("packets arrive on lan0") && dropped.remedy.unwrap().contains("a rule drops"));
+    assert!(
+        dropped.detail.starts_with("packets arrive on lan0")
+            && dropped.remedy.unwrap().contains("a rule drops")
+    );
     let once = with(Look { counted: Some(0), stayed: stayed(3), ..look() });
-    assert!(once.verdict().detail.starts_with("its last packet arrived on lan0 3 s ago, and was not seen to leave"));
+    assert!(
+        once.verdict()
+            .detail
+            .starts_with("its last packet arrived on lan0 3 s ago, and was not seen to leave")
+    );
     let of_flow = DirectionFacts { flow: flow(FlowState::Stale), ..once.clone() };
     assert_eq!(of_flow.verdict().slow, Some("stale"));
     let beside = DirectionFacts { off_ports: [None, Some("wan1".to_owned())], ..once.clone() }.verdict();
@@ -290,14 +297,22 @@ fn a_second_look_tells_dropped_packets_fragments_and_other_devices_from_silence(
     assert!(elsewhere.verdict().detail.ends_with("no port has seen one of them"));
     let members = [vec!["lan1".to_owned()], Vec::new()];
     let bridged = DirectionFacts { bridged_off_ports: members, ..elsewhere.clone() }.verdict();
-    assert!(bridged.detail.ends_with("not ports: lan1") && bridged.remedy.unwrap().starts_with("make lan1 a port"));
+    assert!(
+        bridged.detail.ends_with("not ports: lan1")
+            && bridged.remedy.unwrap().starts_with("make lan1 a port")
+    );
     let routed = DirectionFacts { off_ports: [Some("lan1".to_owned()), None], ..elsewhere }.verdict();
-    assert_eq!((routed.detail.as_str(), routed.idle), ("its packets arrive by lan1, which is not a port", None));
+    assert_eq!(
+        (routed.detail.as_str(), routed.idle),
+        ("its packets arrive by lan1, which is not a port", None)
+    );
 }
 
 #[test]
 fn only_answers_that_silence_could_explain_are_doubtful() {
     let idle = Some(Idle { for_s: None, was_fast: true });
     assert!(is_doubtful(None, idle) && is_doubtful(Some("miss"), None) && is_doubtful(Some("stale"), None));
-    assert!(!is_doubtful(None, None) && !is_doubtful(Some("off"), None) && !is_doubtful(Some("tcp-flags"), None));
+    assert!(
+        !is_doubtful(None, None) && !is_doubtful(Some("off"), None) && !is_doubtful(Some("tcp-flags"), None)
+    );
 }

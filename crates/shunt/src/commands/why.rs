@@ -70,7 +70,8 @@ async fn no_connection(which: &NamedConnections, context: &Context) -> Failure {
 }
 
 /// What is said if there is no such connection.
-const UNSEEN: &str = "no such connection: neither conntrack nor Shunt has seen it, as if a rule refused its first packet";
+const UNSEEN: &str =
+    "no such connection: neither conntrack nor Shunt has seen it, as if a rule refused its first packet";
 
 fn unseen() -> Failure {
     Failure::new(FailureCode::NoConnection, format!("{UNSEEN}; `shunt flows` lists those with packets now"))

@@ -316,7 +316,8 @@ async fn find_and_explain(share: Arc<Share>, selection: Selection) -> Result<Wri
 async fn explained(share: &Share, job: Job<Found>) -> Result<(Vec<Explained>, u64), Refusal> {
     let found = on_other_thread(move || job.run()).await??;
     let first = explain(share, found.candidates.clone()).await?;
-    let is_sure = |why: &Why| !is_doubtful(why.because.as_ref().map(|because| because.reason.as_str()), why.idle);
+    let is_sure =
+        |why: &Why| !is_doubtful(why.because.as_ref().map(|because| because.reason.as_str()), why.idle);
     if !first.is_empty() && first.iter().flat_map(|one| &one.directions).all(is_sure) {
         return Ok((first, found.more));
     }

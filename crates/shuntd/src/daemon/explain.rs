@@ -14,7 +14,8 @@ use shunt_bpf::{
     abi::{self, Reason, Sighting},
 };
 use shunt_core::{
-    DirectionFacts, FlowFacts, LastUse, LearningBlocked, Look, PortFacts, Stayed, TickClock, Traffic, WINDOW_S,
+    DirectionFacts, FlowFacts, LastUse, LearningBlocked, Look, PortFacts, Stayed, TickClock, Traffic,
+    WINDOW_S,
 };
 use std::collections::BTreeSet;
 
@@ -155,7 +156,8 @@ fn off_port(daemon: &Daemon, devices: &BTreeSet<u32>) -> Option<String> {
 /// The members of the bridge by which Linux routes to a host that are not ports.
 fn members_off_ports(daemon: &Daemon, devices: &BTreeSet<u32>) -> Vec<String> {
     let is_port = |ifindex: u32| daemon.core.ports().any(|(port, _)| port.ifindex == ifindex);
-    let members = daemon.core.links().filter(|link| link.master.is_some_and(|master| devices.contains(&master)));
+    let members =
+        daemon.core.links().filter(|link| link.master.is_some_and(|master| devices.contains(&master)));
     members.filter(|link| !is_port(link.ifindex)).map(|link| link.name.clone()).collect()
 }
 
@@ -175,7 +177,11 @@ fn look_facts(daemon: &Daemon, look: &connection_search::Look, clock: TickClock)
 }
 
 /// `hosts` are the devices by which Linux routes to the sender and to the receiver.
-fn learning_blocked(daemon: &Daemon, traffic: Traffic, hosts: &[&BTreeSet<u32>; 2]) -> Option<LearningBlocked> {
+fn learning_blocked(
+    daemon: &Daemon,
+    traffic: Traffic,
+    hosts: &[&BTreeSet<u32>; 2],
+) -> Option<LearningBlocked> {
     let rule = held(daemon).meets(traffic).then(|| daemon.core.holding_rule(traffic));
     let ports = daemon.core.ports().map(|(link, view)| PortFacts {
         name: &link.name,

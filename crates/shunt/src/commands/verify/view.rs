@@ -35,7 +35,8 @@ impl Text for Report {
         match self.verdict {
             Verdict::Equal => None,
             Verdict::Differs => {
-                let changed = self.paths.values().flat_map(|path| &path.faults).any(|(fault, _)| *fault != Fault::Lost);
+                let changed =
+                    self.paths.values().flat_map(|path| &path.faults).any(|(fault, _)| *fault != Fault::Lost);
                 let what = if changed { "packets differ from what Linux sends" } else { "packets were lost" };
                 let why = format!("{what}; `shunt off` takes connections off the fast path");
                 Some(Failure::new(FailureCode::Differs, why))
