@@ -169,8 +169,7 @@ impl Follower {
         let mut acknowledged = None;
         for segment in segments.whole {
             acknowledged = Acknowledged::by(&segment, at_ns);
-            let same = |pending: &Pending| pending.segment.kept == segment.kept;
-            match self.pending.iter().position(same).and_then(|at| self.pending.remove(at)) {
+            match self.entered_as(&segment).and_then(|at| self.pending.remove(at)) {
                 Some(pending) => self.finish(pending, at_ns, way, segment),
                 None => {
                     if self.strays.len() >= KEPT {
@@ -182,6 +181,14 @@ impl Follower {
             }
         }
         acknowledged
+    }
+
+    /// The place of the packet that entered as this one leaves. Of several with the same bytes, the one with the same ID,
+    /// or else the first.
+    fn entered_as(&self, left: &Segment) -> Option<usize> {
+        let is_same = |one: &Pending| one.segment.kept == left.kept;
+        let exactly = self.pending.iter().position(|one| one.segment.exact == left.exact && is_same(one));
+        exactly.or_else(|| self.pending.iter().position(is_same))
     }
 
     /// Linux drops packets of this flow.

@@ -15,6 +15,14 @@ fn frame(transport: Transport, payload: &[u8], ttl: u8) -> Frame {
     Frame { total: bytes.len(), l3_at: 14, bytes, ..Frame::default() }
 }
 
+/// Packets of the same payload that differ in their IDs.
+fn alike(id: u16, ttl: u8, payload: &[u8]) -> Segments {
+    let transport = Transport::Udp(Udp { source: 1, destination: 2, checksum: Checksum::Good });
+    let packet = Packet::parse(&frame(transport, payload, ttl).bytes).unwrap().with_id(id);
+    let bytes = packet.to_bytes();
+    segments(&Frame { total: bytes.len(), l3_at: 14, bytes, ..Frame::default() }).unwrap()
+}
+
 fn udp(number: u8, ttl: u8) -> Segments {
     let transport = Transport::Udp(Udp { source: 1, destination: 2, checksum: Checksum::Good });
     segments(&frame(transport, &[number; 40], ttl)).unwrap()
@@ -125,6 +133,18 @@ fn a_packet_with_a_changed_byte_is_not_lost_but_changed() {
         follower.give_up(u64::MAX);
         assert_eq!((faults(&follower, Way::Fast), follower.unseen), (vec![], 1));
     }
+    // Others with the same payload do not take its place.
+    let mut follower = Follower::default();
+    for id in 0..5 {
+        follower.enter(u64::from(id) * 10, alike(id, 64, &[7; 40]));
+    }
+    for id in 0..5 {
+        let mut payload = [7; 40];
+        payload[8] = if id == 2 { 8 } else { 7 };
+        follower.leave(1000 + u64::from(id), Way::Fast, alike(id, 63, &payload));
+    }
+    follower.give_up(u64::MAX);
+    assert_eq!(faults(&follower, Way::Fast), [(Fault::Bytes, 1)]);
     // A packet that entered before the observer looked is not a changed one.
     let mut follower = entered(3..5);
     leave(&mut follower, 4);
