@@ -220,8 +220,8 @@ static __always_inline struct traffic_ends traffic_ends_of(volatile const struct
 	};
 }
 
-static __always_inline void traffic_write_half(void *frame, volatile const struct traffic_plan *plan, __u32 header_bytes,
-					       __u32 at)
+static __always_inline void traffic_write_half(void *frame, volatile const struct traffic_plan *plan,
+					       __u32 header_bytes, __u32 at)
 {
 	if (at < header_bytes)
 		*(__u16 *)(frame + at) = *(volatile const __u16 *)(plan->headers + at);
