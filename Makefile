@@ -33,7 +33,7 @@ help:
 	@echo "sudo make image-check  boots such a disk, forwards through it, and upgrades the package in it"
 	@echo "make deb-twice         builds the package in two folders, and compares the bytes"
 	@echo "sudo make deb-check    installs, runs, upgrades and purges the package in a throw-away root"
-	@echo "sudo make systemd-check  runs it under systemd in a container: restarted, killed and upgraded under traffic"
+	@echo "sudo make systemd-check  runs it under systemd in containers of Debian 12 and 13: restarted, killed and upgraded"
 	@echo "sudo make fresh-test   make demo and make test in new roots of Debian 12, Debian 13 and Ubuntu 24.04; hours"
 	@echo "make dist ARCH=$(ARCH)   a tarball with static programs in target/dist; amd64, arm64 or armv7"
 	@echo "make router ARCH=$(ARCH) one small static program for routers with little flash, in target/router; also ARCH=all"
@@ -191,7 +191,9 @@ deb-check: need-root
 systemd-check: need-root
 	@$(MAKE) --no-print-directory deb ARCH=$$(dpkg --print-architecture)
 	@packaging/deps.sh --image
-	packaging/deb/systemd.sh "$$(ls -t target/deb/shunt_*_$$(dpkg --print-architecture).deb | head -n 1)"
+	for suite in bookworm trixie; do \
+		packaging/deb/systemd.sh "$$(ls -t target/deb/shunt_*_$$(dpkg --print-architecture).deb | head -n 1)" $$suite || exit 1; \
+	done
 
 fresh-test: need-root
 	@packaging/deps.sh --image

@@ -3,9 +3,16 @@
 # and Ubuntu 24.04; elsewhere it only says what is missing. With --vm also what `cargo xtask vm` needs to boot other
 # kernels and boards, with --cross what `make dist` needs to build for other architectures, with --image what `make
 # image` needs to make and boot a disk, with --proof what `cargo xtask prove` needs to check the packet core, with
-# --pair the daemons that tests of several routers run; none of them is started.
+# --pair the daemons that tests of several routers run; none of them is started. --std=TARGET only has rustup fetch the
+# standard library of a target of Rust.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if [[ ${1:-} == --std=* ]]; then
+	# A toolchain of the distribution has packages instead, which xtask names.
+	rustup=$(dirname "$(packaging/cargo.sh --find)")/rustup
+	[[ ! -x $rustup ]] || exec "$rustup" --quiet target add "${1#*=}"
+	exit 1
+fi
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 command_is_there() { command -v "$1" >/dev/null; }
@@ -131,21 +138,9 @@ for need in "${needs[@]}"; do
 	"${question%%:*}_is_there" "${question#*:}" || missing+=("${need#*=}")
 done
 
-# A toolchain of the distribution has its own packages for these, which `make dist` names.
-standard_libraries() {
-	local rustup
-	rustup=$(dirname "$(packaging/cargo.sh --find)")/rustup
-	if ((cross)) && [[ -x $rustup ]]; then
-		"$rustup" --quiet target add aarch64-unknown-linux-gnu armv7-unknown-linux-gnueabihf \
-			{x86_64,aarch64}-unknown-linux-musl armv7-unknown-linux-musleabihf ||
-			echo "deps: rustup could not fetch the standard libraries of other architectures" >&2
-	fi
-}
-
 toolchain_missing=0
 packaging/cargo.sh --find >/dev/null 2>&1 || toolchain_missing=1
 if ((${#missing[@]} == 0 && toolchain_missing == 0)); then
-	standard_libraries
 	exit 0
 fi
 
@@ -203,4 +198,3 @@ echo "deps: installing ${missing[*]}"
 	apt-get install -q -y --no-install-recommends --no-remove "${missing[@]}" ||
 	say_and_fail "apt-get could not install them"
 packaging/cargo.sh --find >/dev/null
-standard_libraries

@@ -220,22 +220,29 @@ static __always_inline struct traffic_ends traffic_ends_of(volatile const struct
 	};
 }
 
+static __always_inline void traffic_write_half(void *frame, volatile const struct traffic_plan *plan,
+					       __u32 header_bytes, __u32 at)
+{
+	if (at < header_bytes)
+		*(__u16 *)(frame + at) = *(volatile const __u16 *)(plan->headers + at);
+}
+
 static __always_inline void traffic_write_headers(void *frame, volatile const struct traffic_plan *plan)
 {
-	__u32 header_bytes = plan->header_bytes, whole_bytes = 0;
+	__u32 header_bytes = plan->header_bytes;
 
-#ifdef SHUNT_UNALIGNED
-	whole_bytes = header_bytes & ~7;
 #pragma unroll
 	for (__u32 i = 0; i < TRAFFIC_HEADERS_MAX; i += 8) {
-		if (i < whole_bytes)
+#ifdef SHUNT_UNALIGNED
+		if (i + 8 <= header_bytes) {
 			*(__u64 *)(frame + i) = *(volatile const __u64 *)(plan->headers + i);
-	}
+			continue;
+		}
 #endif
-#pragma unroll
-	for (__u32 i = 0; i < TRAFFIC_HEADERS_MAX; i += 2) {
-		if (i >= whole_bytes && i < header_bytes)
-			*(__u16 *)(frame + i) = *(volatile const __u16 *)(plan->headers + i);
+		traffic_write_half(frame, plan, header_bytes, i);
+		traffic_write_half(frame, plan, header_bytes, i + 2);
+		traffic_write_half(frame, plan, header_bytes, i + 4);
+		traffic_write_half(frame, plan, header_bytes, i + 6);
 	}
 }
 

@@ -31,12 +31,12 @@ in
     environment.etc."shunt/shunt.toml".source = toml.generate "shunt.toml" cfg.settings;
     systemd.services.shuntd = {
       description = "Fast path for established connections";
-      documentation = [ "man:shuntd(8)" ];
+      documentation = [ "man:shuntd(8)" "man:shunt.toml(5)" ];
       wantedBy = [ "multi-user.target" ];
       after = [ "network.target" "systemd-sysctl.service" "nftables.service" ];
       startLimitIntervalSec = 0;
       restartTriggers = [ config.environment.etc."shunt/shunt.toml".source ];
-      # The rest of the unit is that of packaging/shuntd@.service.
+      # As in packaging/shuntd@.service, which has the reasons.
       serviceConfig = {
         Type = "notify";
         TimeoutStartSec = "3min";
@@ -46,6 +46,7 @@ in
         ExecStart = lib.escapeShellArgs (
           [ "${cfg.package}/bin/shuntd" ] ++ lib.concatMap (port: [ "--port" port ]) cfg.ports
         );
+        ExecReload = "${cfg.package}/bin/shunt reload";
         Restart = "on-failure";
         RestartSec = 1;
         RestartPreventExitStatus = "2 18 19 24";
@@ -54,10 +55,28 @@ in
         StateDirectory = "shunt";
         CapabilityBoundingSet = "CAP_SYS_ADMIN CAP_NET_ADMIN CAP_SYS_NICE CAP_CHOWN CAP_NET_RAW CAP_IPC_LOCK";
         NoNewPrivileges = true;
+        SystemCallFilter = "@system-service bpf perf_event_open seccomp";
+        SystemCallErrorNumber = "EPERM";
+        SystemCallArchitectures = "native";
+        RestrictAddressFamilies = "AF_UNIX AF_NETLINK AF_INET AF_INET6 AF_XDP";
+        MemoryMax = "2G";
+        TasksMax = 64;
+        LockPersonality = true;
+        MemoryDenyWriteExecute = true;
+        RestrictNamespaces = true;
+        RestrictSUIDSGID = true;
+        UMask = "0077";
         ProtectSystem = "strict";
         ProtectHome = true;
+        ProtectClock = true;
+        ProtectControlGroups = true;
+        ProtectHostname = true;
+        ProtectKernelLogs = true;
+        ProtectKernelModules = true;
+        ProtectKernelTunables = true;
         PrivateTmp = true;
-        UMask = "0077";
+        DevicePolicy = "closed";
+        KeyringMode = "private";
       };
     };
   };

@@ -1,6 +1,7 @@
 //! The architectures that Shunt is built for, and the tools that build for them.
 
 use anyhow::{Context, ensure};
+use shunt_testkit::tree::root;
 use std::{
     env,
     path::Path,
@@ -82,16 +83,27 @@ impl Arch {
                 "{program}, which builds for {name}, is missing; `packaging/deps.sh --cross` installs it"
             );
         }
-        let rustc = env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
-        let output = Command::new(&rustc).args(["--print", "target-libdir", "--target", target]).output();
-        let output = output.with_context(|| rustc)?;
+        if has_standard_library(target)? {
+            return Ok(());
+        }
+        eprintln!("fetching Rust's standard library for {target}");
+        let fetched =
+            Command::new(root().join("packaging/deps.sh")).arg(format!("--std={target}")).status()?.success();
         ensure!(
-            output.status.success() && Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir(),
+            fetched && has_standard_library(target)?,
             "the Rust toolchain has no standard library for {name}: run `rustup target add {target}`; for Debian's toolchain, \
              install libstd-rust-dev:{debian} or libstd-rust-web-dev:{debian} in the version of rustc"
         );
         Ok(())
     }
+}
+
+/// Whether the Rust toolchain can build for a target.
+fn has_standard_library(target: &str) -> anyhow::Result<bool> {
+    let rustc = env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
+    let output = Command::new(&rustc).args(["--print", "target-libdir", "--target", target]).output();
+    let output = output.with_context(|| rustc)?;
+    Ok(output.status.success() && Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
 }
 
 /// Compiles for all architectures; headers and libraries come from Debian's packages.

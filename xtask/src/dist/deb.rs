@@ -66,28 +66,10 @@ fn describe(arch: &Arch, tree: &Tree, templates: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{arch::ARM64, btf, dist::PROGRAMS, tool::tool};
+    use crate::{btf, tool::tool};
 
     fn packed(into: &Path) -> PathBuf {
-        let file = |name: &str| {
-            let path = into.join(name);
-            fs::write(&path, name).expect("a file");
-            path
-        };
-        let manual = into.join("manual");
-        fs::create_dir(&manual).expect("a directory");
-        for page in ["shunt-up.1", "shunt.toml.5", "shuntd.8"] {
-            fs::write(manual.join(page), page).expect("a page");
-        }
-        let contents = Contents {
-            manual,
-            arch: &ARM64,
-            programs: PROGRAMS.map(file),
-            completions: ["bash", "zsh", "fish"].map(str::to_owned),
-            crates: "a 1.0.0: MIT".to_owned(),
-            libraries: vec![("libelf-dev".to_owned(), file("copyright"))],
-            date: "1700000000".to_owned(),
-        };
+        let contents = Contents::stand_in(into);
         pack(&contents, into).expect("a package")
     }
 

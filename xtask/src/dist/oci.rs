@@ -48,9 +48,15 @@ fn pack(contents: &Contents<'_>, into: &Path) -> anyhow::Result<PathBuf> {
     tool_in(scratch.path(), "gzip", &["--no-name", "-9", "layer.tar"])?;
     let layer = image.add(LAYER, &fs::read(scratch.path().join("layer.tar.gz"))?)?;
     let config = image.add_json(CONFIG, &config(contents.arch, &unpacked))?;
+    // Docker reads this file, unless containerd keeps its images; others read index.json.
+    let of_docker = json!([{"Config": blob(&config), "RepoTags": [tag()], "Layers": [blob(&layer)]}]);
+    fs::write(image.root.join("manifest.json"), of_docker.to_string())?;
     let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]});
     let mut manifest = image.add_json(MANIFEST, &manifest)?;
-    manifest["annotations"] = json!({"org.opencontainers.image.ref.name": tag()});
+    manifest["annotations"] = json!({
+        "org.opencontainers.image.ref.name": tag(),
+        "io.containerd.image.name": format!("docker.io/library/{}", tag()),
+    });
     let index = json!({"schemaVersion": 2, "manifests": [manifest]});
     fs::write(image.root.join("index.json"), index.to_string())?;
     fs::write(image.root.join("oci-layout"), json!({"imageLayoutVersion": "1.0.0"}).to_string())?;
@@ -58,6 +64,12 @@ fn pack(contents: &Contents<'_>, into: &Path) -> anyhow::Result<PathBuf> {
     let file = into.join(format!("{NAME}-{}-{}.oci.tar", env!("CARGO_PKG_VERSION"), contents.arch.name));
     tar(&image.root, &["."], &contents.date, &file)?;
     Ok(file)
+}
+
+/// The path of a blob in the image, from its descriptor.
+fn blob(descriptor: &Value) -> String {
+    let digest = descriptor["digest"].as_str().unwrap_or_default();
+    format!("blobs/{}", digest.replace(':', "/"))
 }
 
 fn tag() -> String {
@@ -113,4 +125,26 @@ impl Layout {
 fn sha256(file: &Path) -> anyhow::Result<String> {
     let sum = tool_in(Path::new("."), "sha256sum", &[&file.to_string_lossy()])?;
     Ok(sum.split_whitespace().next().context("sha256sum printed nothing")?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tool::tool;
+
+    #[test]
+    fn docker_finds_the_configuration_and_the_layer_by_its_own_manifest() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let image = pack(&Contents::stand_in(directory.path()), directory.path()).expect("an image");
+        let image = image.to_string_lossy();
+        let read = |path: &str| tool("tar", &["-xOf", &image, &format!("./{path}")]).expect("a file");
+        let manifest: Value = serde_json::from_str(&read("manifest.json")).expect("JSON");
+        assert_eq!(manifest[0]["RepoTags"], json!([tag()]));
+        let config = manifest[0]["Config"].as_str().expect("a path");
+        let config: Value = serde_json::from_str(&read(config)).expect("JSON");
+        assert_eq!(config["config"]["Entrypoint"], json!(["/usr/bin/shuntd"]));
+        let layer = manifest[0]["Layers"][0].as_str().expect("a path");
+        let files = tool("tar", &["-tf", &image]).expect("a list");
+        assert!(files.lines().any(|file| file == format!("./{layer}")), "{layer}\n{files}");
+    }
 }

@@ -64,6 +64,30 @@ impl Contents<'_> {
         })
     }
 
+    /// Small files of a test, in the place of programs and texts.
+    #[cfg(test)]
+    pub fn stand_in(home: &Path) -> Contents<'static> {
+        let file = |name: &str| {
+            let path = home.join(name);
+            fs::write(&path, name).expect("a file");
+            path
+        };
+        let manual = home.join("manual");
+        fs::create_dir(&manual).expect("a directory");
+        for page in ["shunt-up.1", "shunt.toml.5", "shuntd.8"] {
+            fs::write(manual.join(page), page).expect("a page");
+        }
+        Contents {
+            manual,
+            arch: &crate::arch::ARM64,
+            programs: PROGRAMS.map(file),
+            completions: ["bash", "zsh", "fish"].map(str::to_owned),
+            crates: "a 1.0.0: MIT".to_owned(),
+            libraries: vec![("libelf-dev".to_owned(), file("copyright"))],
+            date: "1700000000".to_owned(),
+        }
+    }
+
     /// Lays everything out as it is to be in the root of a machine, in the directory `shunt` of a new one.
     pub fn lay_out(&self) -> anyhow::Result<(TempDir, Tree)> {
         let (source, scratch) = (root(), tempfile::tempdir()?);
