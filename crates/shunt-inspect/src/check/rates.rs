@@ -63,7 +63,7 @@ pub(super) fn modes(port: &Port, wire: Option<&Wire>) -> Checked {
         return Err(Fault::Impossible("the driver offers no modes of copper (10 to 2500baseT)".to_owned()));
     }
     let wire = wire.ok_or_else(|| {
-        Fault::Impossible(format!("needs the other end of {port}: give it with --peer PORT2"))
+        Fault::no_peer(port)
     })?;
     let partner = partner_modes(&text, &wire.ends[1]);
     let shared: Vec<Mode> =

@@ -10,7 +10,7 @@ use crate::{
     },
     render::{Answer, Format, Text, columns::align, json},
 };
-use shunt_api::{DeviceReport, DryRun, ProbeReport, Status};
+use shunt_api::{DeviceReport, DryRun, FailureCode, ProbeReport, Status};
 use std::path::PathBuf;
 
 /// The state of a daemon that has just started.
@@ -67,7 +67,9 @@ pub(crate) fn dry_run(plan: &DryRun, format: Format) -> String {
         let mut reload = reload.clone();
         reload.unused_queues.retain(|unused| !plan.unused_queues.contains(unused));
         let reloaded = Reloaded { reload, instance: plan.instance.clone() };
-        text += &section("what `shunt reload` would do", &reloaded.text(format));
+        let way_out = Answer::failure(&reloaded).filter(|failure| failure.code == FailureCode::NeedsRestart);
+        let way_out = way_out.map_or_else(String::new, |failure| failure.message + "\n");
+        text += &section("what `shunt reload` would do", &(reloaded.text(format) + &way_out));
     }
     if format.verbose {
         text += &ruleset(&plan.ruleset, true);

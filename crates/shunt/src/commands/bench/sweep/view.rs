@@ -163,6 +163,10 @@ fn describe_knee(knee: &Knee) -> String {
                 "at most {most} arrive, and too few packets to tell a loss of 0.1 % from none; raise --time"
             )
         }
+        // No step counts.
+        Beyond::HeldUp if knee.most_bps == 0.0 => {
+            "the sender was held up at every rate; repeat it on an idle machine, or with a lower --to".to_owned()
+        }
         Beyond::HeldUp => {
             format!(
                 "{most} arrive without loss, and the sender was held up at higher rates; repeat it on an idle machine"
