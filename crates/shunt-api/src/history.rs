@@ -289,10 +289,18 @@ impl fmt::Display for Happening {
             Self::Stopped { by, flows: None } => write!(f, "the daemon was stopped by {by}"),
             Self::Stopped { by, flows: Some(flows) } => {
                 let were = if *flows == 1 { "was" } else { "were" };
-                write!(f, "the daemon was stopped by {by}; {} {were} fast at the last count", count(*flows, "flow"))
+                write!(
+                    f,
+                    "the daemon was stopped by {by}; {} {were} fast at the last count",
+                    count(*flows, "flow")
+                )
             }
             Self::FlowsKept { flows, gap_ms } => {
-                write!(f, "the restart kept {}; no daemon was in charge for {gap_ms} ms", count(*flows, "flow"))
+                write!(
+                    f,
+                    "the restart kept {}; no daemon was in charge for {gap_ms} ms",
+                    count(*flows, "flow")
+                )
             }
             Self::FlowsLost { why } => {
                 write!(f, "the restart lost all flows, which are learned again: {why}")
@@ -358,10 +366,12 @@ mod tests {
 
     #[test]
     fn causes_and_counts_are_in_words_of_an_owner() {
-        let invalidated = |cause: &str| Happening::Invalidated { cause: cause.to_owned(), device: None, object: None };
+        let invalidated =
+            |cause: &str| Happening::Invalidated { cause: cause.to_owned(), device: None, object: None };
         assert!(invalidated("netconf").to_string().ends_with("cause: a forwarding setting (sysctl)"));
         assert!(invalidated("route").to_string().ends_with("cause: route"));
-        let stopped = |flows| Happening::Stopped { by: "a signal".to_owned(), flows: Some(flows) }.to_string();
+        let stopped =
+            |flows| Happening::Stopped { by: "a signal".to_owned(), flows: Some(flows) }.to_string();
         assert!(stopped(1).ends_with("a signal; 1 flow was fast at the last count"));
         assert!(stopped(0).ends_with("0 flows were fast at the last count"));
         let kept = Happening::FlowsKept { flows: 3, gap_ms: 40 }.to_string();

@@ -137,7 +137,8 @@ pub fn not_a_host<'n>(known: impl IntoIterator<Item = &'n str>) -> String {
 
 fn is_of_host(address: IpAddr) -> bool {
     // Debian's `ip6-localnet`.
-    let is_local_net = matches!(address, IpAddr::V6(address) if address.segments() == [0xfe00, 0, 0, 0, 0, 0, 0, 0]);
+    let is_local_net =
+        matches!(address, IpAddr::V6(address) if address.segments() == [0xfe00, 0, 0, 0, 0, 0, 0, 0]);
     !(address.is_loopback() || address.is_multicast() || address.is_unspecified() || is_local_net)
 }
 
@@ -203,7 +204,8 @@ mod tests {
 
     #[test]
     fn a_few_names_of_hosts_are_listed_and_those_of_this_machine_are_not() {
-        let hosts = "127.0.0.1 localhost\nff02::1 ip6-allnodes\nfe00:: ip6-localnet\n192.0.2.1 tv\n192.0.2.2 tv\n";
+        let hosts =
+            "127.0.0.1 localhost\nff02::1 ip6-allnodes\nfe00:: ip6-localnet\n192.0.2.1 tv\n192.0.2.2 tv\n";
         let names = HostNames::read(|path| if path == "/etc/hosts" { hosts } else { "" }.to_owned());
         let wanted = "a host that this machine knows (known: tv; `shunt usage` lists them), nor an address such as \
                       192.0.2.1 or 2001:db8::1";

@@ -205,7 +205,9 @@ mod tests {
         for wrong in ["", "eth0", "192.0.2.1/33", "2001:db8::/129", "192.0.2.0/-1", "192.0.2.0/"] {
             assert!(wrong.parse::<Network>().is_err(), "{wrong}");
         }
-        for (typed, zone) in [("fe80::1%lan0", "%lan0"), ("[fe80::1%2]:443", "%2"), ("fe80::%br-lan/10", "%br-lan")] {
+        for (typed, zone) in
+            [("fe80::1%lan0", "%lan0"), ("[fe80::1%2]:443", "%2"), ("fe80::%br-lan/10", "%br-lan")]
+        {
             let why = typed.parse::<Network>().unwrap_err();
             assert_eq!(why, format!("`{typed}`: packets carry no zone; leave out `{zone}`"));
         }

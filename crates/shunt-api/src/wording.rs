@@ -183,7 +183,10 @@ mod tests {
         let json = "invalid type: map, expected a sequence at line 1 column 0";
         assert_eq!(reword_json(json), "expected a list in [ ], got an object");
         assert_eq!(reword_json("trailing characters at line 1 column 6"), "this is not JSON");
-        assert_eq!(reword_json("EOF while parsing a list at line 2 column 0"), "the file ends early: copy it again");
+        assert_eq!(
+            reword_json("EOF while parsing a list at line 2 column 0"),
+            "the file ends early: copy it again"
+        );
         let nothing = "invalid type: null, expected struct Nic at line 3 column 9";
         assert_eq!(reword_json(nothing), "expected an object, got nothing");
     }

@@ -62,7 +62,9 @@ pub enum ReadError {
         lines: usize,
     },
     /// The file is something else, such as a text.
-    #[error("not a Shunt result file: it is not JSON, as `--keep` of a measurement writes it; name another file")]
+    #[error(
+        "not a Shunt result file: it is not JSON, as `--keep` of a measurement writes it; name another file"
+    )]
     NotJson,
     /// The file is JSON but not a file of results.
     #[error("not a Shunt result file: `format` is missing")]

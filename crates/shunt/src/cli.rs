@@ -27,7 +27,9 @@ fn explain(words: &[OsString], mut error: clap::Error) -> clap::Error {
     keep_similar(&mut error);
     if let Some(line) = meant::meant(words, &error) {
         suggest(&mut error, format!("did you mean `{line}`?"));
-    } else if let Some(command) = meant::own_command(words).filter(|_| error.kind() == ErrorKind::InvalidSubcommand) {
+    } else if let Some(command) =
+        meant::own_command(words).filter(|_| error.kind() == ErrorKind::InvalidSubcommand)
+    {
         suggest(&mut error, format!("`{command}` is a command of its own; see `{command} --help`"));
     } else if let Some(better) = meant::wrong_value(words, &error) {
         return better;

@@ -25,7 +25,7 @@ const FILES: [(&str, &str); 11] = [
 ];
 
 /// What is typed, the exit code, the thing, and the way out.
-const BAD: [(&str, i32, &str, &str); 184] = [
+const BAD: [(&str, i32, &str, &str); 185] = [
     ("start", 2, "'start'", "`shunt up` starts an instance"),
     ("upp", 2, "'upp'", "'up'"),
     ("status --instance A", 2, "`A`", "use 1 to 32 of a-z"),
@@ -198,9 +198,19 @@ const BAD: [(&str, i32, &str, &str); 184] = [
     ("quality --host fe80::1%lan0", 2, "`fe80::1%lan0`", "leave out `%lan0`"),
     ("gen --tx a --rx b --gateway fe80::1%a", 2, "`fe80::1%a`", "leave out `%a`"),
     ("flow add --src [fe80::1%2]:5", 2, "`[fe80::1%2]:5`", "leave out `%2`"),
-    ("export --to [fe80::1%lan0]:2055", 2, "'[fe80::1%lan0]:2055'", "the zone of an address is a number here"),
+    (
+        "export --to [fe80::1%lan0]:2055",
+        2,
+        "'[fe80::1%lan0]:2055'",
+        "the zone of an address is a number here",
+    ),
     ("qos set wan0 --rate 50 Mbit", 2, "'Mbit'", "did you mean `shunt qos set wan0 --rate 50Mbit`?"),
-    ("qos set wan0 --rate 50 Mbit/s --burst 16 k", 2, "'Mbit/s'", "`shunt qos set wan0 --rate 50Mbit/s --burst 16k`"),
+    (
+        "qos set wan0 --rate 50 Mbit/s --burst 16 k",
+        2,
+        "'Mbit/s'",
+        "`shunt qos set wan0 --rate 50Mbit/s --burst 16k`",
+    ),
     ("off laptop --for 10 minutes", 2, "--for 10minutes", "did you mean `shunt off laptop --for 10minutes`?"),
     ("watch --for 10 s", 2, "--for 10s", "`shunt watch --for 10s`"),
     ("gen --rate 300 Mbit --time 2 s", 2, "'Mbit'", "`shunt gen --rate 300Mbit --time 2s`"),
@@ -209,7 +219,13 @@ const BAD: [(&str, i32, &str, &str); 184] = [
     ("status --last 1h", 2, "'--last'", "`shunt usage --for 1h` and `shunt history --for 1h`"),
     ("status --sinc 1h", 2, "'--sinc'", "shunt status --help"),
     ("gen --rate 100 --time 1s", 2, "100bit", "100M is 100 Mbit/s"),
-    ("gen --rate 1 --size 1518 --time 1s --keep kept.json", 2, "one frame of 1518 bytes in 1s", "raise the rate"),
+    (
+        "gen --rate 1 --size 1518 --time 1s --keep kept.json",
+        2,
+        "one frame of 1518 bytes in 1s",
+        "raise the rate",
+    ),
+    ("bench rxtx --variant a= --udp-rate 100", 2, "--udp-rate 100", "100M is 100 Mbit/s"),
     ("report text.txt", 18, "text.txt: not a Shunt result file", "name another file"),
     ("compare text.txt text.txt", 18, "text.txt: not a Shunt result file", "name another file"),
     ("doctor --recorded text.txt", 18, "text.txt: not a record", "this is not JSON"),

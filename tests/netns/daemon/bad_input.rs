@@ -66,7 +66,10 @@ fn a_start_that_is_refused_leaves_no_file_and_a_wrong_request_is_no_reload() {
     let shunt = Shunt::on(lab.router());
     let files = || -> Vec<String> {
         let names = std::fs::read_dir(shunt.directory()).unwrap().map(|entry| entry.unwrap().file_name());
-        names.map(|name| name.to_string_lossy().into_owned()).filter(|name| !name.ends_with(".toml")).collect()
+        names
+            .map(|name| name.to_string_lossy().into_owned())
+            .filter(|name| !name.ends_with(".toml"))
+            .collect()
     };
     let wrong = shunt.file("wrong.toml", "max_flow = 1000\n");
     for (words, code) in [
@@ -101,10 +104,7 @@ fn a_check_that_can_judge_nothing_says_that_it_cannot_tell() {
     let shunt = Shunt::on(lab.router());
     let output = shunt.run("check r0 --only link");
     assert_eq!(output.code, Some(2), "{output:?}");
-    assert!(
-        output.err.contains("r0: cannot tell: the case needs the port at the other end"),
-        "{output:?}"
-    );
+    assert!(output.err.contains("r0: cannot tell: the case needs the port at the other end"), "{output:?}");
 }
 
 #[test]

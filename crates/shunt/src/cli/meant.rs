@@ -116,9 +116,18 @@ fn with_other_command(line: &[String]) -> Option<Vec<String>> {
     if let Some(at) = other_command_at(line) {
         let root = commands::command();
         let is_group = |word: &String| root.find_subcommand(word).is_some();
-        return Some(line.iter().enumerate().filter(|(n, word)| *n >= at || !is_group(word)).map(|(_, word)| word.clone()).collect());
+        return Some(
+            line.iter()
+                .enumerate()
+                .filter(|(n, word)| *n >= at || !is_group(word))
+                .map(|(_, word)| word.clone())
+                .collect(),
+        );
     }
-    let at = line.iter().position(|word| word == "flow").filter(|at| line[1..*at].iter().all(|word| word.starts_with('-')))?;
+    let at = line
+        .iter()
+        .position(|word| word == "flow")
+        .filter(|at| line[1..*at].iter().all(|word| word.starts_with('-')))?;
     Some([&line[..at], &["flows".to_owned()], &line[at + 1..]].concat())
 }
 
@@ -195,14 +204,18 @@ fn with_unit_joined(line: &[String], error: &clap::Error) -> Option<Vec<String>>
         line[*at].parse::<f64>().is_ok() && line[at - 1].starts_with("--") && !line[at - 1].contains('=')
     };
     let is_unit = |at: &usize| {
-        line.get(at + 1).is_some_and(|unit| unit == "%" || unit.starts_with(|c: char| c.is_ascii_alphabetic()))
+        line.get(at + 1)
+            .is_some_and(|unit| unit == "%" || unit.starts_with(|c: char| c.is_ascii_alphabetic()))
     };
     let wrong = match error.kind() {
         ErrorKind::UnknownArgument => context(ContextKind::InvalidArg),
         ErrorKind::ValueValidation => context(ContextKind::InvalidValue),
         _ => None,
     }?;
-    let at = (2..line.len()).filter(is_number).filter(is_unit).find(|at| line[*at] == wrong || line[at + 1] == wrong)?;
+    let at = (2..line.len())
+        .filter(is_number)
+        .filter(is_unit)
+        .find(|at| line[*at] == wrong || line[at + 1] == wrong)?;
     Some([&line[..at], &[line[at].clone() + &line[at + 1]], &line[at + 2..]].concat())
 }
 

@@ -95,7 +95,9 @@ pub(crate) fn ip_version(text: &str) -> Result<IpVersion, String> {
 pub(crate) fn endpoint(text: &str) -> Result<SocketAddr, String> {
     let wanted = "expected an address and a port, such as 192.0.2.1:5000 or [2001:db8::1]:5000";
     text.parse().map_err(|_| match has_zone(text) {
-        Some(_) => "the zone of an address is a number here: the one before the device in `ip link`".to_owned(),
+        Some(_) => {
+            "the zone of an address is a number here: the one before the device in `ip link`".to_owned()
+        }
         None => wanted.to_owned(),
     })
 }

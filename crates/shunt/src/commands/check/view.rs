@@ -77,9 +77,7 @@ fn failure(report: &Report) -> Option<Failure> {
             0 => String::new(),
             others => format!("; {others} more cannot run on this port or with its driver"),
         };
-        format!(
-            "cannot tell: {who} the port at the other end of the cable (--peer PORT2){others}"
-        )
+        format!("cannot tell: {who} the port at the other end of the cable (--peer PORT2){others}")
     } else if report.count(Outcome::Pass) == 0 {
         "cannot tell: no case can run on this port or with its driver; `--verbose` says why".to_owned()
     } else {

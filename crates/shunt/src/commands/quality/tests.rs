@@ -126,7 +126,11 @@ fn a_host_that_is_not_known_is_refused_with_those_that_are() {
     for known in ["Host01", "203.0.113.9", "2001:db8::9"] {
         assert_eq!(said(known, 1), Ok(()));
     }
-    assert!(said("nosuch", 0).unwrap_err().contains("--host: `nosuch` is not a host that this machine knows (`shunt"));
+    assert!(
+        said("nosuch", 0)
+            .unwrap_err()
+            .contains("--host: `nosuch` is not a host that this machine knows (`shunt")
+    );
     assert!(said("nosuch", 2).unwrap_err().contains("(known: host01, host02; `shunt usage`"));
     assert!(said("nosuch", 12).unwrap_err().contains("host04 and 8 more; `shunt usage`"));
 }

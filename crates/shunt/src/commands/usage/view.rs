@@ -262,7 +262,14 @@ mod tests {
 
     #[test]
     fn texts_match_their_golden_files() {
-        let table = |by, csv| UsageTable { usage: sample(), by, one_host: false, csv, has_period: false, is_kept: false };
+        let table = |by, csv| UsageTable {
+            usage: sample(),
+            by,
+            one_host: false,
+            csv,
+            has_period: false,
+            is_kept: false,
+        };
         assert_golden("golden/usage.json", &table(By::Host, false), JSON);
         assert_golden("golden/usage.txt", &table(By::Host, false), TEXT);
         assert_golden("golden/usage-by-hour.txt", &table(By::Hour, false), TEXT);
@@ -274,8 +281,14 @@ mod tests {
     fn one_host_is_shown_without_the_others_and_the_router() {
         let mut usage = sample();
         usage.hosts.truncate(1);
-        let table =
-            |csv| UsageTable { usage: usage.clone(), by: By::Host, one_host: true, csv, has_period: false, is_kept: false };
+        let table = |csv| UsageTable {
+            usage: usage.clone(),
+            by: By::Host,
+            one_host: true,
+            csv,
+            has_period: false,
+            is_kept: false,
+        };
         let csv = show(&table(true), TEXT);
         assert_eq!(csv.lines().count(), 2, "{csv}");
         let text = show(&table(false), TEXT);
@@ -288,7 +301,14 @@ mod tests {
     #[test]
     fn an_incomplete_period_says_so_and_claims_no_exact_rest() {
         let usage = Usage { incomplete: true, ..sample() };
-        let table = UsageTable { usage, by: By::Host, one_host: false, csv: false, has_period: false, is_kept: false };
+        let table = UsageTable {
+            usage,
+            by: By::Host,
+            one_host: false,
+            csv: false,
+            has_period: false,
+            is_kept: false,
+        };
         let text = show(&table, TEXT);
         assert!(text.contains(INCOMPLETE) && text.contains("\nnot attributed: at least "), "{text}");
     }
@@ -298,7 +318,14 @@ mod tests {
         let mut usage = Usage { incomplete: true, ..sample() };
         let last = usage.steps.len() - 1;
         usage.steps[last].incomplete = true;
-        let table = |by, csv| UsageTable { usage: usage.clone(), by, one_host: false, csv, has_period: false, is_kept: false };
+        let table = |by, csv| UsageTable {
+            usage: usage.clone(),
+            by,
+            one_host: false,
+            csv,
+            has_period: false,
+            is_kept: false,
+        };
         let text = show(&table(By::Hour, false), TEXT);
         assert_eq!(text.lines().filter(|line| line.ends_with("incomplete")).count(), 1, "{text}");
         let steps = show(&table(By::Hour, true), TEXT);
@@ -319,7 +346,10 @@ mod tests {
             show(&table, TEXT)
         };
         let all = by_hour(false, sample());
-        assert!(all.contains("2026-01-01 10:00") && !all.contains('?') && !all.contains("not counted:"), "{all}");
+        assert!(
+            all.contains("2026-01-01 10:00") && !all.contains('?') && !all.contains("not counted:"),
+            "{all}"
+        );
         let asked = by_hour(true, sample());
         assert!(asked.contains("\nbefore 2026-01-01 10:00: not counted: Shunt did not run"), "{asked}");
         // A gap is shown.
@@ -333,8 +363,14 @@ mod tests {
 
     #[test]
     fn a_period_without_hosts_says_what_the_ports_received() {
-        let table =
-            UsageTable { usage: Usage::default(), by: By::Host, one_host: false, csv: false, has_period: false, is_kept: false };
+        let table = UsageTable {
+            usage: Usage::default(),
+            by: By::Host,
+            one_host: false,
+            csv: false,
+            has_period: false,
+            is_kept: false,
+        };
         let text = show(&table, TEXT);
         assert!(
             text.contains("received by all ports: 0 B (0 packets)")

@@ -180,10 +180,7 @@ fn notes(report: &Report, format: Format) -> String {
     }
     if report.unseen > 0 {
         let their = if report.unseen == 1 { "its" } else { "their" };
-        notes.push(format!(
-            "{} could not be followed to {their} end",
-            units::count(report.unseen, "packet")
-        ));
+        notes.push(format!("{} could not be followed to {their} end", units::count(report.unseen, "packet")));
     }
     for (reason, count) in report.paths.values().flat_map(|path| &path.dropped_by_linux) {
         notes.push(format!("Linux dropped {}: {reason}", units::count(*count, "packet")));

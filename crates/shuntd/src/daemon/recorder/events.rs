@@ -166,7 +166,10 @@ impl Daemon {
             // The same step is the longest one for a minute.
             let is_new = (before - seconds).abs() > f64::EPSILON;
             if is_new && seconds > LongestStep::BOUND_SECONDS {
-                self.fault(&format!("the daemon was busy or waiting for more than 5 ms with {}", step.work()));
+                self.fault(&format!(
+                    "the daemon was busy or waiting for more than 5 ms with {}",
+                    step.work()
+                ));
             }
         }
         for (mac, _) in self.plane.unstable_stations().unwrap_or_default().into_iter().take(STATIONS_NAMED) {

@@ -165,7 +165,8 @@ fn describe_knee(knee: &Knee) -> String {
         }
         // No step counts.
         Beyond::HeldUp if knee.most_bps == 0.0 => {
-            "the sender was held up at every rate; repeat it on an idle machine, or with a lower --to".to_owned()
+            "the sender was held up at every rate; repeat it on an idle machine, or with a lower --to"
+                .to_owned()
         }
         Beyond::HeldUp => {
             format!(
