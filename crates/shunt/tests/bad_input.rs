@@ -10,7 +10,8 @@ use std::{
 use tree::{package, shunt};
 
 /// Files that the lines name.
-const FILES: [(&str, &str); 11] = [
+const FILES: [(&str, &str); 12] = [
+    ("words.txt", "no JSON\n"),
     ("text.txt", "127.0.0.1 localhost\n"),
     ("case.toml", "case = 1\n"),
     ("key.toml", "max_flow = 1000\n"),
@@ -228,7 +229,7 @@ const BAD: [(&str, i32, &str, &str); 185] = [
     ("bench rxtx --variant a= --udp-rate 100", 2, "--udp-rate 100", "100M is 100 Mbit/s"),
     ("report text.txt", 18, "text.txt: not a Shunt result file", "name another file"),
     ("compare text.txt text.txt", 18, "text.txt: not a Shunt result file", "name another file"),
-    ("doctor --recorded text.txt", 18, "text.txt: not a record", "this is not JSON"),
+    ("doctor --recorded words.txt", 18, "words.txt: not a record", "this is not JSON"),
     ("conntrack --dst nosuch", 2, "`nosuch` is not a host", "`shunt usage` lists them"),
     ("why nosuch", 2, "`nosuch` is neither tcp nor udp, nor a host", "`shunt usage` lists them"),
 ];
