@@ -124,10 +124,12 @@ fn with_other_command(line: &[String]) -> Option<Vec<String>> {
                 .collect(),
         );
     }
-    let at = line
-        .iter()
-        .position(|word| word == "flow")
-        .filter(|at| line[1..*at].iter().all(|word| word.starts_with('-')))?;
+    let at = line.iter().position(|word| word == "flow")?;
+    let root = commands::command();
+    let has_command = root.find_subcommand("flow")?.find_subcommand(line.get(at + 1)?).is_some();
+    if has_command || !line[1..at].iter().all(|word| word.starts_with('-')) {
+        return None;
+    }
     Some([&line[..at], &["flows".to_owned()], &line[at + 1..]].concat())
 }
 

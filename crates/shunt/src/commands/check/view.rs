@@ -121,6 +121,6 @@ mod tests {
         assert!(Text::failure(&report).unwrap().message.contains("no case can run"));
         // A case that ran is shown.
         report.cases[0].outcome = Outcome::Pass;
-        assert!(report.text(Format::default()).contains("pass        link"));
+        assert!(report.text(Format::default()).contains("  link  "));
     }
 }
