@@ -5,6 +5,7 @@ use crate::{
     off::{OffBy, OffEnd},
 };
 use serde::{Deserialize, Serialize};
+use shunt_wire::units::count;
 use std::{collections::BTreeMap, fmt};
 
 /// The last day, oldest first. All times are seconds since 1970, by the router's clock.
@@ -261,6 +262,24 @@ impl HistoryRow {
     }
 }
 
+/// The kind of change as an owner calls it.
+fn in_words(cause: &str) -> &str {
+    match cause {
+        "capture" => "a capture of packets on a port",
+        "config" => "the configuration",
+        "fdb" => "the table of a bridge",
+        "filter" => "a tc filter or program of another",
+        "flush" => "`shunt flush`",
+        "ipsec" => "an IPsec policy",
+        "netconf" => "a forwarding setting (sysctl)",
+        "nexthop" => "a nexthop",
+        "off" => "`shunt off` or `shunt on`",
+        "overrun" => "messages of the kernel were lost",
+        "rule" => "a policy rule (ip rule)",
+        other => other,
+    }
+}
+
 impl fmt::Display for Happening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -275,10 +294,19 @@ impl fmt::Display for Happening {
             ),
             Self::Stopped { by, flows: None } => write!(f, "the daemon was stopped by {by}"),
             Self::Stopped { by, flows: Some(flows) } => {
-                write!(f, "the daemon was stopped by {by}; flows on the fast path until then: {flows}")
+                let were = if *flows == 1 { "was" } else { "were" };
+                write!(
+                    f,
+                    "the daemon was stopped by {by}; {} {were} fast at the last count",
+                    count(*flows, "flow")
+                )
             }
             Self::FlowsKept { flows, gap_ms } => {
-                write!(f, "the restart kept the flows: {flows}, taken over in {gap_ms} ms")
+                write!(
+                    f,
+                    "the restart kept {}; no daemon was in charge for {gap_ms} ms",
+                    count(*flows, "flow")
+                )
             }
             Self::FlowsLost { why } => {
                 write!(f, "the restart lost all flows, which are learned again: {why}")
@@ -295,7 +323,7 @@ impl fmt::Display for Happening {
             Self::Held { why } => write!(f, "learning off: {why}"),
             Self::Released => f.write_str("learning on again: no rule stops it"),
             Self::Invalidated { cause, device, object } => {
-                write!(f, "flows had to prove themselves again; cause: {cause}")?;
+                write!(f, "flows had to prove themselves again; cause: {}", in_words(cause))?;
                 let about: Vec<&str> = [object, device].into_iter().flatten().map(String::as_str).collect();
                 if about.is_empty() { Ok(()) } else { write!(f, " ({})", about.join(", ")) }
             }
@@ -355,6 +383,20 @@ impl fmt::Display for Happening {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn causes_and_counts_are_in_words_of_an_owner() {
+        let invalidated =
+            |cause: &str| Happening::Invalidated { cause: cause.to_owned(), device: None, object: None };
+        assert!(invalidated("netconf").to_string().ends_with("cause: a forwarding setting (sysctl)"));
+        assert!(invalidated("route").to_string().ends_with("cause: route"));
+        let stopped =
+            |flows| Happening::Stopped { by: "a signal".to_owned(), flows: Some(flows) }.to_string();
+        assert!(stopped(1).ends_with("a signal; 1 flow was fast at the last count"));
+        assert!(stopped(0).ends_with("0 flows were fast at the last count"));
+        let kept = Happening::FlowsKept { flows: 3, gap_ms: 40 }.to_string();
+        assert_eq!(kept, "the restart kept 3 flows; no daemon was in charge for 40 ms");
+    }
 
     #[test]
     fn a_route_on_which_no_flow_depends_invalidates_none() {

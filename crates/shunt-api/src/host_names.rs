@@ -1,6 +1,9 @@
 //! Names of hosts, from DHCP leases and /etc/hosts. Nothing is asked over the network.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 /// Leases of dnsmasq: on Debian, OpenWrt and Fedora.
 const DNSMASQ: [&str; 3] =
@@ -14,6 +17,8 @@ const KEA: [&str; 2] = ["/var/lib/kea/kea-leases4.csv", "/var/lib/kea/kea-leases
 
 /// The longest name of a host, as in DNS.
 const NAME_MAX: usize = 253;
+/// The most names that a message lists.
+const NAMED_MAX: usize = 4;
 
 /// Names by address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,9 +50,10 @@ impl HostNames {
         self.by_address.entry(address).or_insert_with(|| name.to_owned());
     }
 
-    /// All names, by address. A name that several addresses have comes as often.
+    /// All names of hosts, by address. A name that several addresses have comes as often. /etc/hosts also names this
+    /// machine and groups.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.by_address.values().map(String::as_str)
+        self.by_address.iter().filter(|(address, _)| is_of_host(**address)).map(|(_, name)| name.as_str())
     }
 
     /// The addresses with this name, sorted. Capitals do not matter.
@@ -114,6 +120,28 @@ impl HostNames {
     }
 }
 
+/// Says what a word is not that was meant as a host: behind "is not", and with some of the `known` names.
+#[must_use]
+pub fn not_a_host<'n>(known: impl IntoIterator<Item = &'n str>) -> String {
+    let known: BTreeSet<&str> = known.into_iter().collect();
+    let named: Vec<&str> = known.iter().copied().take(NAMED_MAX).collect();
+    let known = match known.len() - named.len() {
+        _ if named.is_empty() => String::new(),
+        0 => format!("known: {}; ", named.join(", ")),
+        more => format!("known: {} and {more} more; ", named.join(", ")),
+    };
+    format!(
+        "a host that this machine knows ({known}`shunt usage` lists them), nor an address such as 192.0.2.1 or 2001:db8::1"
+    )
+}
+
+fn is_of_host(address: IpAddr) -> bool {
+    // Debian's `ip6-localnet`.
+    let is_local_net =
+        matches!(address, IpAddr::V6(address) if address.segments() == [0xfe00, 0, 0, 0, 0, 0, 0, 0]);
+    !(address.is_loopback() || address.is_multicast() || address.is_unspecified() || is_local_net)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,5 +200,17 @@ mod tests {
         assert_eq!(names_of(&names), Vec::<String>::new());
         let long = format!("192.0.2.1 {}\n", "a".repeat(254));
         assert_eq!(names_of(&read_from(&long, "")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_few_names_of_hosts_are_listed_and_those_of_this_machine_are_not() {
+        let hosts =
+            "127.0.0.1 localhost\nff02::1 ip6-allnodes\nfe00:: ip6-localnet\n192.0.2.1 tv\n192.0.2.2 tv\n";
+        let names = HostNames::read(|path| if path == "/etc/hosts" { hosts } else { "" }.to_owned());
+        let wanted = "a host that this machine knows (known: tv; `shunt usage` lists them), nor an address such as \
+                      192.0.2.1 or 2001:db8::1";
+        assert_eq!(not_a_host(names.names()), wanted);
+        assert!(not_a_host(["e", "d", "c", "b", "a", "f"]).contains("(known: a, b, c, d and 2 more; `shunt"));
+        assert!(not_a_host([]).contains("knows (`shunt usage` lists them), nor"));
     }
 }

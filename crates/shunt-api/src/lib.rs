@@ -82,7 +82,7 @@ pub use file_trouble::{cannot_read, cannot_write, without_number};
 pub use files::FILES;
 pub use flows::{Connection, Direction, DirectionName, Family, FlowState, Proto, Tuple};
 pub use history::{Happening, HistoryEvent, HistoryRow, HistoryTable, PortRates};
-pub use host_names::HostNames;
+pub use host_names::{HostNames, not_a_host};
 pub use instance::{Instance, RUNTIME_DIR_VARIABLE, STATE_DIR_VARIABLE, runtime_dir, state_dir};
 pub use mark::MarkMatch;
 pub use off::{OffBy, OffEnd, OffRemoval, OffRequest, OffRule};
@@ -95,7 +95,7 @@ pub use qos::{
 pub use reload::{ChangeEffect, ConfigStatus, KeyChange, LastReload, Reload, ReloadRequest};
 pub use restart::{FailedRestart, Restart, RestartKind};
 pub use savings::{Bounds, CannotTell, PathCosts, SamplingCosts, Savings};
-pub use selection::{Network, Selection};
+pub use selection::{Network, Selection, has_zone};
 pub use slow::{SlowConnection, SlowCount, SlowDirection, SlowTable};
 pub use statics::{Hop, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticRoute, StaticTable};
 pub use status::{

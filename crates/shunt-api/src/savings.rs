@@ -165,7 +165,7 @@ impl fmt::Display for CannotTell {
                 };
                 write!(
                     f,
-                    "measured {have} times of {need} under such traffic; {wait} of it would tell, or half as long with `shunt top` open"
+                    "{have} of {need} measurements under such traffic are made; {wait} of it would tell, or half as long with `shunt top` open"
                 )
             }
             Self::Uncertain { low, high, wait_s } => {

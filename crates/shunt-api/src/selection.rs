@@ -4,7 +4,7 @@ use crate::flows::{Proto, Tuple};
 use serde::{Deserialize, Serialize};
 use std::{
     fmt,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     str::FromStr,
 };
 
@@ -123,6 +123,15 @@ impl Network {
     }
 }
 
+/// Why an IPv6 address with a zone, such as `fe80::1%eth0`, is not one that packets have; none for other texts.
+#[must_use]
+pub fn has_zone(text: &str) -> Option<String> {
+    let (address, rest) = text.split_once('%')?;
+    address.trim_start_matches('[').parse::<Ipv6Addr>().ok()?;
+    let zone = rest.split([']', '/']).next().unwrap_or_default();
+    Some(format!("`{text}`: packets carry no zone; leave out `%{zone}`"))
+}
+
 const fn width(addr: IpAddr) -> u8 {
     if addr.is_ipv4() { 32 } else { 128 }
 }
@@ -142,6 +151,9 @@ impl FromStr for Network {
             None => (text, None),
         };
         let addr: IpAddr = addr.parse().map_err(|_| {
+            if let Some(why) = has_zone(text) {
+                return why;
+            }
             let addr = if addr.is_empty() { text } else { addr };
             format!("`{addr}` is not an IP address; expected one such as 192.0.2.1 or 2001:db8::1")
         })?;
@@ -192,6 +204,12 @@ mod tests {
         assert!(has("::/0", "2001:db8::1") && !has("::/0", "192.0.2.1"));
         for wrong in ["", "eth0", "192.0.2.1/33", "2001:db8::/129", "192.0.2.0/-1", "192.0.2.0/"] {
             assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+        }
+        for (typed, zone) in
+            [("fe80::1%lan0", "%lan0"), ("[fe80::1%2]:443", "%2"), ("fe80::%br-lan/10", "%br-lan")]
+        {
+            let why = typed.parse::<Network>().unwrap_err();
+            assert_eq!(why, format!("`{typed}`: packets carry no zone; leave out `{zone}`"));
         }
     }
 

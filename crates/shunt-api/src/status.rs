@@ -131,6 +131,28 @@ pub struct LongestStep {
 }
 
 impl LongestStep {
+    /// What the daemon did, in words.
+    #[must_use]
+    pub fn work(&self) -> &str {
+        match self.name.as_str() {
+            "tick" => "its regular checks",
+            "signal" => "a signal",
+            "reload" => "a reload",
+            "kernel-changes" | "finished-changes" => "changes of links, routes or neighbours",
+            "legacy-rules" => "rules of iptables",
+            "watch" => "the end of `shunt watch`",
+            "flow-events" => "new flows",
+            "external-engine" => "the external engine",
+            "conntrack" => "states and timeouts of conntrack",
+            "sweep" => "the removal of idle flows",
+            "static-flows" => "flows added by hand",
+            "ruleset" => "the firewall rules",
+            "restart" => "a restart",
+            "client" => "the request of a command or a page",
+            other => other,
+        }
+    }
+
     /// Longer steps are a fault of the daemon, or of a machine that gives it no CPU.
     pub const BOUND_SECONDS: f64 = 0.005;
 }

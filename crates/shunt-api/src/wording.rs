@@ -31,7 +31,7 @@ pub(crate) fn reword_toml_value(why: &str, typed: &str) -> String {
 pub fn reword_json(why: &str) -> String {
     // "... at line 1 column 5"
     let why = why.rsplit_once(" at line ").map_or(why, |(why, _)| why);
-    reword(why, None, &JSON)
+    json_syntax(why).map_or_else(|| reword(why, None, &JSON), str::to_owned)
 }
 
 fn reword(why: &str, typed: Option<&str>, words: &Words) -> String {
@@ -143,6 +143,17 @@ fn syntax(why: &str) -> Option<&'static str> {
     })
 }
 
+/// A text that is not JSON, or JSON that is cut short.
+fn json_syntax(why: &str) -> Option<&'static str> {
+    Some(match why {
+        "expected value" | "expected ident" | "trailing characters" | "invalid number" => "this is not JSON",
+        "key must be a string" => "expected a key in quotes",
+        _ if why.starts_with("EOF while parsing") => "the file ends early: copy it again",
+        _ if why.starts_with("control character") => "the closing `\"` is missing",
+        _ => return None,
+    })
+}
+
 /// The words between backquotes.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
@@ -171,6 +182,11 @@ mod tests {
         );
         let json = "invalid type: map, expected a sequence at line 1 column 0";
         assert_eq!(reword_json(json), "expected a list in [ ], got an object");
+        assert_eq!(reword_json("trailing characters at line 1 column 6"), "this is not JSON");
+        assert_eq!(
+            reword_json("EOF while parsing a list at line 2 column 0"),
+            "the file ends early: copy it again"
+        );
         let nothing = "invalid type: null, expected struct Nic at line 3 column 9";
         assert_eq!(reword_json(nothing), "expected an object, got nothing");
     }

@@ -47,7 +47,7 @@ pub use port_counters::PortCounters;
 pub use ports::PortView;
 pub use scope::Scope;
 pub use shunt_api::Proto;
-pub use slow_causes::TrackedCounts;
+pub use slow_causes::{TrackedCounts, untracked_by_rules};
 pub use statement::{Effect, Statement, effect};
 pub use static_flow::{CompiledFlow, compile_static_flow};
 pub use survey::Received;

@@ -14,6 +14,22 @@ pub struct TrackedCounts {
     pub learned: u64,
 }
 
+/// What makes conntrack track routed packets.
+const TRACKING_REMEDY: &str = "add a rule that uses `ct state`: `nft add table inet shunt_track`, \
+    `nft add chain inet shunt_track forward '{ type filter hook forward priority 0; }'`, \
+    `nft add rule inet shunt_track forward ct state established accept`";
+
+/// The cause for which nothing may be learned after a start: no rule makes conntrack track routed packets.
+#[must_use]
+pub fn untracked_by_rules() -> SlowCause {
+    cause(
+        "cannot tell whether conntrack will track forwarded packets: no rule of nftables needs it, and it has no \
+         connection; without tracking, nothing is learned from routed packets"
+            .to_owned(),
+        TRACKING_REMEDY,
+    )
+}
+
 fn cause(what: String, remedy: impl Into<String>) -> SlowCause {
     SlowCause { what, remedy: remedy.into() }
 }
@@ -60,9 +76,7 @@ impl Core {
         }
         vec![cause(
             "conntrack does not track the forwarded packets, so nothing is learned".to_owned(),
-            "add a rule that uses `ct state`: `nft add table inet shunt_track`, \
-             `nft add chain inet shunt_track forward '{ type filter hook forward priority 0; }'`, \
-             `nft add rule inet shunt_track forward ct state established accept`",
+            TRACKING_REMEDY,
         )]
     }
 

@@ -75,6 +75,26 @@ impl Rate {
         }
         Ok(Some(pps))
     }
+
+    /// As [`Self::packets_per_second`], for traffic of this duration.
+    ///
+    /// # Errors
+    /// Also fails if less than one frame is due in this time.
+    pub fn packets_per_second_for(
+        self,
+        mean_bytes: f64,
+        link: Option<LinkSpeed>,
+        duration: Option<Duration>,
+    ) -> Result<Option<f64>, Wrong> {
+        let pps = self.packets_per_second(mean_bytes, link)?;
+        match pps.zip(duration.filter(|time| !time.is_zero())) {
+            Some((pps, time)) if pps * time.as_secs_f64() < 1.0 - 1e-6 => Err(Wrong::because(format!(
+                "{self} is less than one frame of {mean_bytes:.0} bytes in {time:?}: raise the rate or the time; \
+                 100M is 100 Mbit/s"
+            ))),
+            _ => Ok(pps),
+        }
+    }
 }
 
 impl Schedule {
@@ -178,6 +198,22 @@ mod tests {
         for rate in ["", "fast", "1kk", "5k%", "-1pps", "1.2.3pps", "1Mbyte"] {
             assert!(pps(rate, "64", None).unwrap_err().contains("is not a rate"), "{rate}");
         }
+    }
+
+    #[test]
+    fn a_rate_of_less_than_one_frame_in_the_time_is_refused() {
+        let in_time = |rate: &str, millis| {
+            let rate: Rate = rate.parse().unwrap();
+            let time = Some(Duration::from_millis(millis));
+            rate.packets_per_second_for(1518.0, None, time).map_err(|wrong| wrong.to_string())
+        };
+        let why = "100bit is less than one frame of 1518 bytes in 1s: raise the rate or the time; 100M is 100 Mbit/s";
+        assert_eq!(in_time("100", 1000).unwrap_err(), why);
+        assert!(in_time("1pps", 999).is_err());
+        assert_eq!(in_time("1pps", 1000), Ok(Some(1.0)));
+        // Without a time, the traffic lasts until something else ends it.
+        assert_eq!("1pps".parse::<Rate>().unwrap().packets_per_second_for(64.0, None, None), Ok(Some(1.0)));
+        assert_eq!(in_time("max", 1), Ok(None));
     }
 
     #[test]

@@ -56,6 +56,8 @@ enum Fault {
     Failed(String),
     /// The port does not support what the case checks, with the reason.
     Impossible(String),
+    /// The case needs the port at the other end of the cable, and it is not known; with what to type.
+    NoPeer(String),
     /// The case itself failed, with the reason.
     Broken(String),
     /// The partner on the other machine no longer answers, with the reason.
@@ -63,10 +65,18 @@ enum Fault {
 }
 
 impl Fault {
+    fn no_peer(port: &Port) -> Self {
+        Self::NoPeer(format!("needs the other end of {port}: give it with --peer PORT2"))
+    }
+
     /// The evidence or the reason.
     fn into_text(self) -> String {
         match self {
-            Self::Failed(why) | Self::Impossible(why) | Self::Broken(why) | Self::Lost(why) => why,
+            Self::Failed(why)
+            | Self::Impossible(why)
+            | Self::NoPeer(why)
+            | Self::Broken(why)
+            | Self::Lost(why) => why,
         }
     }
 }
@@ -187,9 +197,16 @@ pub struct Report {
     pub peer: Option<String>,
     /// A verdict for each case that was run, in the order of the list.
     pub cases: Vec<Verdict>,
+    /// The number of impossible cases that only lack the port at the other end.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub without_peer: usize,
     /// Why the partner on the other machine was lost, which ended the check; None if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 impl Report {
@@ -238,6 +255,7 @@ pub fn run(port: &Port, peer: Option<&End>, only: &[String], stop: &AtomicBool) 
         driver: driver.to_owned(),
         peer: peer.as_ref().map(End::to_string),
         cases: Vec::new(),
+        without_peer: 0,
         lost: None,
     };
     for case in CASES.iter().filter(|case| only.is_empty() || only.iter().any(|name| name == case.name)) {
@@ -249,6 +267,10 @@ pub fn run(port: &Port, peer: Option<&End>, only: &[String], stop: &AtomicBool) 
             Ok(evidence) => (Outcome::Pass, evidence),
             Err(Fault::Failed(evidence)) => (Outcome::Fail, evidence),
             Err(Fault::Impossible(reason)) => (Outcome::Impossible, reason),
+            Err(Fault::NoPeer(reason)) => {
+                report.without_peer += 1;
+                (Outcome::Impossible, reason)
+            }
             Err(Fault::Broken(reason)) => (Outcome::Error, reason),
             Err(Fault::Lost(reason)) => {
                 report.lost = Some(reason.clone());
@@ -298,9 +320,7 @@ fn carry_out(case: &Case, port: &Port, peer: Option<&End>, begun: &[(&End, Befor
     };
     match (&case.run, &wire) {
         (Run::Wire(run), Some(wire)) => run(wire),
-        (Run::Wire(_), None) => {
-            Err(Fault::Impossible(format!("needs the other end of {port}: give it with --peer PORT2")))
-        }
+        (Run::Wire(_), None) => Err(Fault::no_peer(port)),
         (Run::Port(run), wire) => run(port, wire.as_ref()),
     }
 }

@@ -61,6 +61,11 @@ pub enum ReadError {
         /// Number of lines in the file.
         lines: usize,
     },
+    /// The file is something else, such as a text.
+    #[error(
+        "not a Shunt result file: it is not JSON, as `--keep` of a measurement writes it; name another file"
+    )]
+    NotJson,
     /// The file is JSON but not a file of results.
     #[error("not a Shunt result file: `format` is missing")]
     Format,
@@ -127,6 +132,7 @@ impl Results {
     pub fn parse(text: &str) -> Result<Self, ReadError> {
         let value: Value = serde_json::from_str(text).map_err(|error| match error.is_eof() {
             true => ReadError::Truncated { lines: text.lines().count() },
+            false if !text.trim_start().starts_with('{') => ReadError::NotJson,
             false => ReadError::Damaged(error),
         })?;
         if value["format"] != FORMAT {

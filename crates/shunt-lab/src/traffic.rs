@@ -187,7 +187,7 @@ impl TrafficSpec {
         let schedule = match &self.replay {
             Some(replay) => replay.schedule(self, speed)?,
             None => Schedule {
-                pps: self.rate.packets_per_second(self.shape.sizes.mean_bytes(), speed)?,
+                pps: self.rate.packets_per_second_for(self.shape.sizes.mean_bytes(), speed, self.duration)?,
                 burst: self.burst.max(1),
                 packets: self.packets,
                 duration: self.duration,

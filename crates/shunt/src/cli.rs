@@ -8,7 +8,12 @@ use clap::{
     FromArgMatches,
     error::{ContextKind, ContextValue, ErrorKind},
 };
+use shunt_api::nearest;
 use std::ffi::OsString;
+
+/// Commands without a period that is over.
+const SHOW_THE_PRESENT: [&str; 5] =
+    ["shunt conntrack", "shunt flows", "shunt status", "shunt top", "shunt why"];
 
 /// The command, or an error: [`message`] tells a mistake from a request for help.
 pub(crate) fn parse(typed: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
@@ -19,25 +24,51 @@ pub(crate) fn parse(typed: impl Iterator<Item = OsString>) -> Result<Cli, clap::
 
 /// Says what to type instead of a command that does not exist, or of words that the command does not take.
 fn explain(words: &[OsString], mut error: clap::Error) -> clap::Error {
+    keep_similar(&mut error);
     if let Some(line) = meant::meant(words, &error) {
-        error.remove(ContextKind::SuggestedArg);
-        let tip = format!("did you mean `{line}`?");
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        suggest(&mut error, format!("did you mean `{line}`?"));
+    } else if let Some(command) =
+        meant::own_command(words).filter(|_| error.kind() == ErrorKind::InvalidSubcommand)
+    {
+        suggest(&mut error, format!("`{command}` is a command of its own; see `{command} --help`"));
     } else if let Some(better) = meant::wrong_value(words, &error) {
         return better;
     } else if is_without_value(&error) {
-        let tip = format!("see `{} --help`", meant::command_of(words));
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        suggest(&mut error, format!("see `{} --help`", meant::command_of(words)));
+    } else if SHOW_THE_PRESENT.contains(&meant::command_of(words).as_str())
+        && let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
+        && error.kind() == ErrorKind::UnknownArgument
+        && meant::is_time_option(option)
+    {
+        suggest(&mut error, "`shunt usage --for 1h` and `shunt history --for 1h` show the past".to_owned());
     }
     if error.kind() == ErrorKind::InvalidSubcommand
         && let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand)
         && let Some(instead) =
             instead_of(typed).filter(|_| help_command(&error.to_string()) == Some("shunt".to_owned()))
     {
-        error.remove(ContextKind::SuggestedSubcommand);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![instead.into()]));
+        suggest(&mut error, instead.to_owned());
     }
     error
+}
+
+/// Puts this tip in the place of clap's own.
+fn suggest(error: &mut clap::Error, tip: String) {
+    error.remove(ContextKind::SuggestedArg);
+    error.remove(ContextKind::SuggestedSubcommand);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+}
+
+/// Removes an option that clap suggests although it is not much like the typed one: `--instance` for `--since`.
+fn keep_similar(error: &mut clap::Error) {
+    let name = |kind| match error.get(kind) {
+        Some(ContextValue::String(option)) => Some(option.trim_start_matches('-')),
+        _ => None,
+    };
+    let both = name(ContextKind::InvalidArg).zip(name(ContextKind::SuggestedArg));
+    if both.is_some_and(|(typed, known)| nearest(typed, [known]).is_none()) {
+        error.remove(ContextKind::SuggestedArg);
+    }
 }
 
 /// Whether an option lacks its value, and clap names no possible ones.

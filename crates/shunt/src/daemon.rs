@@ -33,6 +33,15 @@ pub(crate) struct Started {
     log: PathBuf,
     /// Offset in the log at which the lines of this daemon begin, in bytes.
     log_start: u64,
+    /// What was made for the log.
+    made: Made,
+}
+
+/// What did not exist before the log was opened.
+#[derive(Debug, Clone, Copy, Default)]
+struct Made {
+    log: bool,
+    directory: bool,
 }
 
 const NAME: &str = "shuntd";
@@ -100,7 +109,7 @@ impl Program {
     /// instance.
     pub(crate) fn start(&self, instance: &Instance, args: &[OsString]) -> anyhow::Result<Started> {
         let path = instance.log_path(&runtime_dir());
-        let mut log = open_log(&path).map_err(|error| {
+        let (mut log, made) = open_log(&path).map_err(|error| {
             let failure = match error.kind() {
                 io::ErrorKind::PermissionDenied => {
                     Failure::new(FailureCode::NotRoot, "attaching to network devices needs root; use sudo")
@@ -125,7 +134,7 @@ impl Program {
             .process_group(0)
             .spawn()
             .map_err(|error| self.cannot_run(error))?;
-        Ok(Started { child, log: path, log_start })
+        Ok(Started { child, log: path, log_start, made })
     }
 
     /// Runs the daemon with an option that makes it print an answer as JSON and exit.
@@ -176,11 +185,26 @@ impl Started {
     }
 
     /// The failure that ended the daemon; none while it runs. Exit code 0 is a failure, too: the daemon should have
-    /// kept running.
+    /// kept running. A start that was refused leaves no log: the failure says all.
     pub(crate) fn failure(&mut self) -> anyhow::Result<Option<Failure>> {
         let Some(status) = self.child.try_wait()? else { return Ok(None) };
         let lines = tail(&self.log, self.log_start).with_context(|| self.log.display().to_string())?;
-        Ok(Some(exit_failure(status, &lines, &format!("shuntd (its log: {})", self.log.display()))))
+        let failure = exit_failure(status, &lines, &format!("shuntd (its log: {})", self.log.display()));
+        if is_refusal(failure.code) {
+            self.remove_log();
+        }
+        Ok(Some(failure))
+    }
+
+    /// Removes what was made for the log. An error is not reported: the reason why the daemon ended is.
+    fn remove_log(&self) {
+        if self.made.log {
+            let _ = fs::remove_file(&self.log);
+        }
+        if let Some(directory) = self.log.parent().filter(|_| self.made.directory) {
+            // Fails if there is something else in it by now.
+            let _ = fs::remove_dir(directory);
+        }
     }
 
     pub(crate) fn log(&self) -> &Path {
@@ -226,9 +250,15 @@ pub(crate) fn state_dir() -> PathBuf {
     shunt_api::state_dir(env::var_os(STATE_DIR_VARIABLE), env::var_os(RUNTIME_DIR_VARIABLE))
 }
 
-fn open_log(path: &Path) -> io::Result<File> {
+/// Whether the daemon ended by what was asked of it, and not by a fault of which the log may say more.
+fn is_refusal(code: FailureCode) -> bool {
+    !matches!(code, FailureCode::Internal | FailureCode::KernelTooOld)
+}
+
+fn open_log(path: &Path) -> io::Result<(File, Made)> {
     let dir = runtime_dir();
-    if !dir.is_dir() {
+    let directory = !dir.is_dir();
+    if directory {
         fs::create_dir_all(&dir)?;
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
     }
@@ -236,7 +266,15 @@ fn open_log(path: &Path) -> io::Result<File> {
     if fs::metadata(path).is_ok_and(|log| log.len() >= LOG_KEPT_BYTES) {
         fs::rename(path, path.with_extension("log.1"))?;
     }
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    let mut options = OpenOptions::new();
+    options.append(true).mode(0o600);
+    match options.clone().create_new(true).open(path) {
+        Ok(log) => Ok((log, Made { log: true, directory })),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Ok((options.create(true).open(path)?, Made { log: false, directory }))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The log from this offset on, but at most its last [`LOG_TAIL_BYTES`].

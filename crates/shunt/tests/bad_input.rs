@@ -10,7 +10,9 @@ use std::{
 use tree::{package, shunt};
 
 /// Files that the lines name.
-const FILES: [(&str, &str); 10] = [
+const FILES: [(&str, &str); 12] = [
+    ("words.txt", "no JSON\n"),
+    ("text.txt", "127.0.0.1 localhost\n"),
     ("case.toml", "case = 1\n"),
     ("key.toml", "max_flow = 1000\n"),
     ("syntax.toml", "ports = [\n"),
@@ -24,7 +26,7 @@ const FILES: [(&str, &str); 10] = [
 ];
 
 /// What is typed, the exit code, the thing, and the way out.
-const BAD: [(&str, i32, &str, &str); 150] = [
+const BAD: [(&str, i32, &str, &str); 185] = [
     ("start", 2, "'start'", "`shunt up` starts an instance"),
     ("upp", 2, "'upp'", "'up'"),
     ("status --instance A", 2, "`A`", "use 1 to 32 of a-z"),
@@ -180,6 +182,56 @@ const BAD: [(&str, i32, &str, &str); 150] = [
     ("bench run nosuch.toml", 18, "nosuch.toml", "no such file: check the path"),
     ("reg decode --defs nosuch.toml X 1", 18, "nosuch.toml", "no such file: check the path"),
     ("man nosuch", 18, "nosuch", "`mkdir -p nosuch`"),
+    ("bench gen --tx a --rx b", 2, "'gen'", "did you mean `shunt gen --tx a --rx b`?"),
+    ("bench gen --nosuch", 2, "'gen'", "`shunt gen` is a command of its own"),
+    ("qos status", 2, "'status'", "did you mean `shunt status`?"),
+    ("model report case.toml", 2, "'report'", "did you mean `shunt report case.toml`?"),
+    ("reg link lan0", 2, "'link'", "did you mean `shunt link lan0`?"),
+    ("flow flush", 2, "'flush'", "did you mean `shunt flush`?"),
+    ("lab bench", 2, "'bench'", "`shunt bench` is a command of its own"),
+    ("flow --by host", 2, "'--by'", "did you mean `shunt flows --by host`?"),
+    ("flow --host laptop --limit 5", 2, "'--host'", "did you mean `shunt flows --host laptop --limit 5`?"),
+    ("flow 192.168.1.2", 2, "'192.168.1.2'", "did you mean `shunt flows 192.168.1.2`?"),
+    ("off fe80::1%lan0", 2, "`fe80::1%lan0`", "leave out `%lan0`"),
+    ("why [fe80::1%lan0]:443", 2, "`[fe80::1%lan0]:443`", "leave out `%lan0`"),
+    ("flows --src fe80::%br-lan/64", 2, "`fe80::%br-lan/64`", "leave out `%br-lan`"),
+    ("usage --host fe80::1%lan0", 2, "`fe80::1%lan0`", "leave out `%lan0`"),
+    ("quality --host fe80::1%lan0", 2, "`fe80::1%lan0`", "leave out `%lan0`"),
+    ("gen --tx a --rx b --gateway fe80::1%a", 2, "`fe80::1%a`", "leave out `%a`"),
+    ("flow add --src [fe80::1%2]:5", 2, "`[fe80::1%2]:5`", "leave out `%2`"),
+    (
+        "export --to [fe80::1%lan0]:2055",
+        2,
+        "'[fe80::1%lan0]:2055'",
+        "the zone of an address is a number here",
+    ),
+    ("qos set wan0 --rate 50 Mbit", 2, "'Mbit'", "did you mean `shunt qos set wan0 --rate 50Mbit`?"),
+    (
+        "qos set wan0 --rate 50 Mbit/s --burst 16 k",
+        2,
+        "'Mbit/s'",
+        "`shunt qos set wan0 --rate 50Mbit/s --burst 16k`",
+    ),
+    ("off laptop --for 10 minutes", 2, "--for 10minutes", "did you mean `shunt off laptop --for 10minutes`?"),
+    ("watch --for 10 s", 2, "--for 10s", "`shunt watch --for 10s`"),
+    ("gen --rate 300 Mbit --time 2 s", 2, "'Mbit'", "`shunt gen --rate 300Mbit --time 2s`"),
+    ("gen --rate 50 %", 2, "'%'", "`shunt gen --rate 50%`"),
+    ("flows 192.168.1.2 --since 1h", 2, "'--since'", "`shunt usage --for 1h` and `shunt history --for 1h`"),
+    ("status --last 1h", 2, "'--last'", "`shunt usage --for 1h` and `shunt history --for 1h`"),
+    ("status --sinc 1h", 2, "'--sinc'", "shunt status --help"),
+    ("gen --rate 100 --time 1s", 2, "100bit", "100M is 100 Mbit/s"),
+    (
+        "gen --rate 1 --size 1518 --time 1s --keep kept.json",
+        2,
+        "one frame of 1518 bytes in 1s",
+        "raise the rate",
+    ),
+    ("bench rxtx --variant a= --udp-rate 100", 2, "--udp-rate 100", "100M is 100 Mbit/s"),
+    ("report text.txt", 18, "text.txt: not a Shunt result file", "name another file"),
+    ("compare text.txt text.txt", 18, "text.txt: not a Shunt result file", "name another file"),
+    ("doctor --recorded words.txt", 18, "words.txt: not a record", "this is not JSON"),
+    ("conntrack --dst nosuch", 2, "`nosuch` is not a host", "`shunt usage` lists them"),
+    ("why nosuch", 2, "`nosuch` is neither tcp nor udp, nor a host", "`shunt usage` lists them"),
 ];
 
 #[test]
@@ -220,9 +272,9 @@ fn each_mistake_is_one_line_with_the_thing_and_the_way_out() {
         assert!(body.is_ok_and(|body| body["error"]["code"].is_string()), "shunt {line} --json: {json}");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(!directory.path().join("kept.json").exists(), "a measurement that was refused keeps nothing");
 }
 
-/// The comparison is shown, and the failure says what each file has.
 #[test]
 fn files_with_nothing_in_common_are_not_compared() {
     let file = |name: &str| package().join("../../lab/results").join(name);
@@ -234,6 +286,7 @@ fn files_with_nothing_in_common_are_not_compared() {
         said.contains("no reading in common") && said.contains("compare files of the same measurement"),
         "{said}"
     );
+    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]

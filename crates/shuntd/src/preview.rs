@@ -14,7 +14,7 @@ use shunt_api::{
     PlannedPort, Probe, ProbeAnswer, ProbeReport, RulesetStatus,
 };
 use shunt_bpf::{DataPlane, TypesSource, attach};
-use shunt_core::{Action, Core, Event, TrackedCounts, has_bridge_with_two_ports};
+use shunt_core::{Action, Core, Event, TrackedCounts, has_bridge_with_two_ports, untracked_by_rules};
 use shunt_kernel::{LegacyIptables, Linux};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -55,12 +55,16 @@ pub(crate) async fn dry_run(instance: &Instance, config: &Config) -> Result<DryR
     start::refuse(of_ports)?;
     start::refuse(egress_obstacles(&core, &machine.state))?;
     observe(&mut core, &mut machine.kernel, Some(&plane), &|name| !running || !is_own(name)).await;
+    let mut slow_causes = core.slow_causes(TrackedCounts::default());
+    if config.learn && machine.conntrack && tracks_routed(&machine.kernel).await == Some(false) {
+        slow_causes.push(untracked_by_rules());
+    }
     Ok(DryRun {
         running,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance: instance.to_string(),
         ports: planned_ports(&core),
-        slow_causes: core.slow_causes(TrackedCounts::default()),
+        slow_causes,
         unused_queues: queue_settings::unused(&core, &config.qos),
         unused_keys: config.unused_keys(),
         ruleset: core.ruleset(),
@@ -224,12 +228,21 @@ fn kernel_probes(machine: &Machine, plane: Option<&DataPlane>, config: &Config) 
     [vec![btf, xdp], probes(plane, config, machine.subscription.missing(), tcx, drops)].concat()
 }
 
+/// Whether conntrack tracks routed packets, as far as rules and connections show; none if the rules cannot be read.
+async fn tracks_routed(kernel: &Linux) -> Option<bool> {
+    // NAT or connection states by legacy iptables show only in the number of connections.
+    if kernel.conntrack_count() > 0 {
+        return Some(true);
+    }
+    shunt_kernel::rules_track().await.ok()
+}
+
 /// The settings that Shunt depends on.
 async fn router_probes(machine: &Machine, config: &Config) -> Vec<Probe> {
-    // NAT or connection states by legacy iptables show only in the number of connections.
-    let tracks =
-        shunt_kernel::rules_track().await.unwrap_or_default() || machine.kernel.conntrack_count() > 0;
-    let tracks = if tracks { ProbeAnswer::Yes } else { ProbeAnswer::Unknown };
+    let tracks = match tracks_routed(&machine.kernel).await {
+        Some(true) => ProbeAnswer::Yes,
+        Some(false) | None => ProbeAnswer::Unknown,
+    };
     let mut found = vec![
         probe("IPv4 forwarding", machine.forwarding.v4, "sysctl net.ipv4.ip_forward=1 turns it on"),
         probe("IPv6 forwarding", machine.forwarding.v6, "sysctl net.ipv6.conf.all.forwarding=1 turns it on"),

@@ -147,6 +147,11 @@ impl Running {
         Ok(Prepared { answer, apply: Some(Apply { config, max_flows, listeners }) })
     }
 
+    /// Fails if the request names a file that cannot be asked for.
+    pub(crate) fn check_file(&self, request: &ReloadRequest) -> Result<(), Failure> {
+        request.file.as_deref().map_or(Ok(()), |file| self.try_file(file, request.dry_run).map(drop))
+    }
+
     /// Another file in the place of the daemon's, which is read at each start and reload.
     fn try_file(&self, file: &str, dry_run: bool) -> Result<ConfigSource, Failure> {
         let own = self.source.path();

@@ -6,7 +6,7 @@ use shunt_testkit::{Shunt, require_root, rulesets, silent_router};
 const NO_DEVICE: &str = "nosuch0: no such device in this network namespace; see `ip link`";
 
 /// What is typed, the exit code, and parts of the message.
-const BAD: [(&str, i32, &[&str]); 22] = [
+const BAD: [(&str, i32, &[&str]); 27] = [
     ("check nosuch0", 13, &[NO_DEVICE]),
     ("check r0 --peer nosuch0", 13, &[NO_DEVICE]),
     ("doctor nosuch0", 13, &[NO_DEVICE]),
@@ -24,7 +24,7 @@ const BAD: [(&str, i32, &[&str]); 22] = [
     (
         "quality --wan r1 --host nosuch",
         2,
-        &["no host `nosuch`", "DHCP leases and /etc/hosts", "an address such as"],
+        &["`nosuch` is not a host", "`shunt usage` lists them", "an address such as"],
     ),
     ("quality --wan r9", 2, &["r9 is no port of this instance", "its ports are r0, r1"]),
     ("quality --wan r0 --wan r1", 2, &["all ports are on the WAN side", "--wan PORT"]),
@@ -32,7 +32,12 @@ const BAD: [(&str, i32, &[&str]); 22] = [
     ("why 203.0.113.9", 27, &["no such connection"]),
     ("on 192.168.1.2", 27, &["no rule `192.168.1.2`"]),
     ("off 192.168.1.2 192.168.1.3 192.168.1.4", 2, &["`192.168.1.4`", "at most a source and a destination"]),
-    ("qos show r9", 13, &["`r9`"]),
+    ("qos show nosuch0", 13, &[NO_DEVICE]),
+    ("qos show r1", 13, &["`r1` has no queues", "shunt qos set r1 --rate 100M"]),
+    ("usage --host nosuch", 2, &["`nosuch` is not a host", "`shunt usage` lists them", "an address such as"]),
+    ("usage --host 203.0.113.9", 2, &["nothing was counted for `203.0.113.9`", "`shunt usage` lists"]),
+    ("bench sweep --from 100 --to 100", 2, &["100bit is less than one frame", "100M is 100 Mbit/s"]),
+    ("check r0", 2, &["r0: cannot tell: ", " of 17 cases need the port at the other end", "--peer PORT2"]),
 ];
 
 #[test]
@@ -53,6 +58,44 @@ fn each_mistake_is_one_line_with_the_thing_and_the_way_out() {
 }
 
 #[test]
+fn a_start_that_is_refused_leaves_no_file_and_a_wrong_request_is_no_reload() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shunt = Shunt::on(lab.router());
+    let files = || -> Vec<String> {
+        let names = std::fs::read_dir(shunt.directory()).unwrap().map(|entry| entry.unwrap().file_name());
+        names
+            .map(|name| name.to_string_lossy().into_owned())
+            .filter(|name| !name.ends_with(".toml"))
+            .collect()
+    };
+    let wrong = shunt.file("wrong.toml", "max_flow = 1000\n");
+    for (words, code) in [
+        ("up --port nosuch0".to_owned(), 13),
+        (format!("up --config {}", wrong.display()), 18),
+        ("up --engine external --core 9999".to_owned(), 2),
+    ] {
+        let output = shunt.run(&words);
+        assert_eq!((output.code, output.err.lines().count()), (Some(code), 1), "{words}: {output:?}");
+        assert_eq!(files(), Vec::<String>::new(), "{words}");
+    }
+    shunt.done("up --engine tc");
+    let second = shunt.run("up");
+    assert_eq!(second.code, Some(19), "{second:?}");
+    let log = format!("{}.log", shunt.instance());
+    assert!(files().contains(&log), "the log of the daemon that runs stays: {:?}", files());
+    let other = shunt.file("other.toml", "idle = \"1m\"\n");
+    let refused = shunt.run(&format!("reload --config {}", other.display()));
+    assert!(refused.code == Some(2) && refused.err.contains("install"), "{refused:?}");
+    let status = shunt.done("status");
+    assert!(!status.contains("refused"), "{status}");
+    assert!(!shunt.done("history --events").contains("configuration not read"));
+    shunt.done("down");
+}
+
+#[test]
 fn a_check_that_can_judge_nothing_says_that_it_cannot_tell() {
     if !require_root() {
         return;
@@ -61,10 +104,7 @@ fn a_check_that_can_judge_nothing_says_that_it_cannot_tell() {
     let shunt = Shunt::on(lab.router());
     let output = shunt.run("check r0 --only link");
     assert_eq!(output.code, Some(2), "{output:?}");
-    assert!(
-        output.err.contains("r0: cannot tell: 1 of 1 cases need the port at the other end"),
-        "{output:?}"
-    );
+    assert!(output.err.contains("r0: cannot tell: the case needs the port at the other end"), "{output:?}");
 }
 
 #[test]

@@ -232,7 +232,7 @@ fn what_cannot_be_answered_is_said_with_the_way_out() {
         ("quality", 2, "no default route leads to a port; name the port of the WAN side: --wan PORT"),
         ("quality --wan eth9", 2, "eth9 is no port of this instance; its ports are r0, r1"),
         ("quality --wan r1 --for 0.5", 2, "expected 1s to 1d"),
-        ("quality --wan r1 --host nosuch", 2, "--host: no host `nosuch` in the DHCP leases and /etc/hosts; "),
+        ("quality --wan r1 --host nosuch", 2, "--host: `nosuch` is not a host that this machine knows ("),
         (
             "quality --wan r1 --for 1 --host 203.0.113.9",
             2,

@@ -70,6 +70,7 @@ mod tests {
             driver: String::new(),
             peer: None,
             cases: cases.to_vec(),
+            without_peer: 0,
             lost: None,
         };
         let text = junit(&report);

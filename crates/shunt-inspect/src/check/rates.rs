@@ -62,9 +62,7 @@ pub(super) fn modes(port: &Port, wire: Option<&Wire>) -> Checked {
     if own.is_empty() {
         return Err(Fault::Impossible("the driver offers no modes of copper (10 to 2500baseT)".to_owned()));
     }
-    let wire = wire.ok_or_else(|| {
-        Fault::Impossible(format!("needs the other end of {port}: give it with --peer PORT2"))
-    })?;
+    let wire = wire.ok_or_else(|| Fault::no_peer(port))?;
     let partner = partner_modes(&text, &wire.ends[1]);
     let shared: Vec<Mode> =
         own.iter().copied().filter(|mode| partner.as_ref().is_none_or(|all| all.contains(mode))).collect();

@@ -17,7 +17,7 @@ fn sixty(count: usize) -> Vec<Sent> {
 }
 
 fn needs_wire<'w>(port: &Port, wire: Option<&'w Wire>) -> Result<&'w Wire, Fault> {
-    wire.ok_or_else(|| Fault::Impossible(format!("needs the other end of {port}: give it with --peer PORT2")))
+    wire.ok_or_else(|| Fault::no_peer(port))
 }
 
 /// The numbers of an option of ethtool, if the driver has it.

@@ -127,7 +127,7 @@ impl StreamSpec {
     /// Fails if a rate is not possible.
     fn course(&self, speed: Option<LinkSpeed>) -> Result<Course, Error> {
         let mean = self.shape.sizes.mean_bytes();
-        let pps = self.rate.packets_per_second(mean, speed)?;
+        let pps = self.rate.packets_per_second_for(mean, speed, self.duration)?;
         let ramp = self.ramp.map(|ramp| ramp.between(None, pps, mean, speed)).transpose()?;
         Ok(Course { delay: self.delay, warm_up: self.warm_up, ramp, pps, duration: self.duration })
     }

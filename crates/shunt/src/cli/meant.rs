@@ -96,8 +96,57 @@ pub(super) fn meant(words: &[OsString], error: &clap::Error) -> Option<String> {
     let mut line: Vec<String> =
         words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
     *line.first_mut()? = "shunt".to_owned();
-    let right = corrected(&mut commands::command(), &line, error, MISTAKES)?;
+    let mut root = commands::command();
+    let right = corrected(&mut root, &line, error, MISTAKES)
+        .or_else(|| with_other_command(&line).filter(|other| root.try_get_matches_from_mut(other).is_ok()))?;
     Some(right.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
+}
+
+/// The command of its own that a line names below another one: `shunt gen` for `shunt bench gen`.
+pub(super) fn own_command(words: &[OsString]) -> Option<String> {
+    let line: Vec<String> =
+        words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
+    let at = other_command_at(&line)?;
+    Some(format!("shunt {}", line[at]))
+}
+
+/// The line with the command that was probably meant: without the group before a command of its own, or with `flows`
+/// for `flow`.
+fn with_other_command(line: &[String]) -> Option<Vec<String>> {
+    if let Some(at) = other_command_at(line) {
+        let root = commands::command();
+        let is_group = |word: &String| root.find_subcommand(word).is_some();
+        return Some(
+            line.iter()
+                .enumerate()
+                .filter(|(n, word)| *n >= at || !is_group(word))
+                .map(|(_, word)| word.clone())
+                .collect(),
+        );
+    }
+    let at = line.iter().position(|word| word == "flow")?;
+    let root = commands::command();
+    let has_command = root.find_subcommand("flow")?.find_subcommand(line.get(at + 1)?).is_some();
+    if has_command || !line[1..at].iter().all(|word| word.starts_with('-')) {
+        return None;
+    }
+    Some([&line[..at], &["flows".to_owned()], &line[at + 1..]].concat())
+}
+
+/// The place of a word right behind a group of commands which is not in this group, but a command of its own.
+fn other_command_at(line: &[String]) -> Option<usize> {
+    let root = commands::command();
+    let group_at = (1..line.len()).find(|at| !line[*at].starts_with('-'))?;
+    let group = root.find_subcommand(&line[group_at]).filter(|group| group.has_subcommands())?;
+    let at = (group_at + 1..line.len()).find(|at| !line[*at].starts_with('-'))?;
+    (group.find_subcommand(&line[at]).is_none() && root.find_subcommand(&line[at]).is_some()).then_some(at)
+}
+
+/// Whether this names a time in the past or a period: of an option, with its hyphens.
+pub(super) fn is_time_option(option: &str) -> bool {
+    let name = option.trim_start_matches('-').split('=').next().unwrap_or_default();
+    let [time, ..] = &MEANINGS;
+    name.len() > 1 && (time.options.contains(&name) || time.others.contains(&name))
 }
 
 /// Why the value is wrong that a word would have with an option, such as `30d` for `shunt history --for`.
@@ -126,8 +175,14 @@ fn corrected(
     error: &clap::Error,
     mistakes: usize,
 ) -> Option<Vec<String>> {
-    let wrong = wrong_word(error)?;
     let left = mistakes.checked_sub(1)?;
+    if let Some(other) = with_unit_joined(line, error) {
+        return match root.try_get_matches_from_mut(&other) {
+            Ok(_) => Some(other),
+            Err(error) => corrected(root, &other, &error, left),
+        };
+    }
+    let wrong = wrong_word(error)?;
     let at = (1..line.len()).rfind(|at| line[*at] == wrong || line[*at].starts_with(&format!("{wrong}=")))?;
     replacements(root, line, at).into_iter().find_map(|other| {
         match root.try_get_matches_from_mut(&other) {
@@ -139,6 +194,31 @@ fn corrected(
             Err(_) => None,
         }
     })
+}
+
+/// The line with a number and the unit behind it as one word: `--rate 50 Mbit`, `--for 10 minutes`.
+fn with_unit_joined(line: &[String], error: &clap::Error) -> Option<Vec<String>> {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let is_number = |at: &usize| {
+        line[*at].parse::<f64>().is_ok() && line[at - 1].starts_with("--") && !line[at - 1].contains('=')
+    };
+    let is_unit = |at: &usize| {
+        line.get(at + 1)
+            .is_some_and(|unit| unit == "%" || unit.starts_with(|c: char| c.is_ascii_alphabetic()))
+    };
+    let wrong = match error.kind() {
+        ErrorKind::UnknownArgument => context(ContextKind::InvalidArg),
+        ErrorKind::ValueValidation => context(ContextKind::InvalidValue),
+        _ => None,
+    }?;
+    let at = (2..line.len())
+        .filter(is_number)
+        .filter(is_unit)
+        .find(|at| line[*at] == wrong || line[at + 1] == wrong)?;
+    Some([&line[..at], &[line[at].clone() + &line[at + 1]], &line[at + 2..]].concat())
 }
 
 /// The word that clap does not expect, or cannot take as an argument without an option.

@@ -2,6 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::de::{DeserializeOwned, IntoDeserializer, value::Error as ValueError};
+use shunt_api::has_zone;
 use shunt_wire::{line::IpVersion, quantity};
 use std::{
     net::{IpAddr, SocketAddr},
@@ -73,7 +74,9 @@ pub(crate) fn l4_port(text: &str) -> Result<u16, String> {
 
 /// An IP address.
 pub(crate) fn address(text: &str) -> Result<IpAddr, String> {
-    text.parse().map_err(|_| "expected an address, such as 192.0.2.1 or 2001:db8::1".to_owned())
+    text.parse().map_err(|_| {
+        has_zone(text).unwrap_or_else(|| "expected an address, such as 192.0.2.1 or 2001:db8::1".to_owned())
+    })
 }
 
 /// A number of bytes, such as 1500 or 9k.
@@ -99,10 +102,20 @@ pub(crate) fn ip_version(text: &str) -> Result<IpVersion, String> {
     }
 }
 
-/// An address with a port.
+/// An address with a port, to send to or to listen on.
 pub(crate) fn endpoint(text: &str) -> Result<SocketAddr, String> {
     let wanted = "expected an address and a port, such as 192.0.2.1:5000 or [2001:db8::1]:5000";
-    text.parse().map_err(|_| wanted.to_owned())
+    text.parse().map_err(|_| match has_zone(text) {
+        Some(_) => {
+            "the zone of an address is a number here: the one before the device in `ip link`".to_owned()
+        }
+        None => wanted.to_owned(),
+    })
+}
+
+/// An address with a port, as packets have it.
+pub(crate) fn packet_endpoint(text: &str) -> Result<SocketAddr, String> {
+    has_zone(text).map_or_else(|| endpoint(text), Err)
 }
 
 /// The name of a network device, as the kernel accepts it.

@@ -5,7 +5,7 @@ mod swapped;
 
 use super::{
     arguments::{l4_port, name_of},
-    hosts::KnownHosts,
+    hosts::{KnownHosts, names_of_this_machine},
 };
 use crate::{
     client::{candidates, control::Client},
@@ -15,7 +15,7 @@ use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 pub(crate) use end::End;
 use end::{Place, Word};
-use shunt_api::{Failure, Network, Proto, Selection};
+use shunt_api::{Failure, Network, Proto, Selection, not_a_host};
 use std::{net::IpAddr, path::Path};
 
 /// The heading of options that choose connections.
@@ -236,10 +236,7 @@ fn unknown_host(name: &str, is_option: bool) -> Failure {
         (false, true) => ("is not", String::new()),
         (false, false) => ("is neither tcp nor udp, nor", String::new()),
     };
-    usage(format!(
-        "`{name}` {what} a host that this machine knows (`shunt usage` lists them), nor an address such as 192.0.2.1 or \
-         2001:db8::1{way_out}"
-    ))
+    usage(format!("`{name}` {what} {}{way_out}", not_a_host(names_of_this_machine().names())))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 pub(crate) mod view;
 
-use super::arguments::{bytes, endpoint, name_of};
+use super::arguments::{bytes, name_of, packet_endpoint};
 use crate::{
     client::{candidates, control::Client},
     command::{Command, Context},
@@ -61,10 +61,10 @@ pub(crate) struct KeyArgs {
     #[arg(long, value_parser = name_of::<Proto>(&["tcp", "udp"]))]
     proto: Proto,
     /// The source of the arriving packets, before any translation.
-    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint)]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = packet_endpoint)]
     src: SocketAddr,
     /// The destination of the arriving packets, before any translation.
-    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint)]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = packet_endpoint)]
     dst: SocketAddr,
 }
 
@@ -77,10 +77,10 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "MAC")]
     dmac: Option<Mac>,
     /// Rewrite the source to this address and port.
-    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint)]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = packet_endpoint)]
     snat: Option<SocketAddr>,
     /// Rewrite the destination to this address and port.
-    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint)]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = packet_endpoint)]
     dnat: Option<SocketAddr>,
     /// Send by the route with this name, which `shunt flow load` added.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["out_port", "next_hop", "smac", "vlans"])]
@@ -123,10 +123,10 @@ pub(crate) struct DelArgs {
     #[arg(long, requires = "in_port", value_parser = name_of::<Proto>(&["tcp", "udp"]))]
     proto: Option<Proto>,
     /// The source of the arriving packets, before any translation.
-    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint, requires = "in_port")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = packet_endpoint, requires = "in_port")]
     src: Option<SocketAddr>,
     /// The destination of the arriving packets, before any translation.
-    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint, requires = "in_port")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = packet_endpoint, requires = "in_port")]
     dst: Option<SocketAddr>,
     /// Remove the route with this name.
     #[arg(long, value_name = "NAME")]

@@ -92,6 +92,8 @@ impl Generation {
     fn resolve(typed: &GenArgs) -> Result<Self, Failure> {
         let replay = typed.pcap_in.as_deref().map(|path| read_replay(typed, path)).transpose()?;
         let (spec, testbed) = typed.traffic(replay).map_err(usage)?;
+        // Before the file for the results is made.
+        spec.schedule(testbed.speed(spec.speed)).map_err(traffic_failed)?;
         Ok(Self { spec, testbed, keep: typed.keep.clone() })
     }
 

@@ -5,13 +5,14 @@ pub(crate) mod view;
 use crate::{
     client::{candidates, control::Client},
     command::{Command, Context},
-    failure::{bad_file, unreadable, usage},
+    failure::{bad_file, no_device, unreadable, usage},
     output::Show,
     render::Counted,
 };
 use clap::{ArgGroup, Args, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
 use hyper::Method;
+use nix::net::if_::if_nametoindex;
 use shunt_api::{
     BitRate, Bytes, Config, Failure, FailureCode, PortQos, QosRemoval, QosStatus, QosTable, check_qos,
 };
@@ -152,6 +153,9 @@ const PATH: &str = "/v1/qos";
 async fn queues(client: &Client, ports: &[String]) -> anyhow::Result<Vec<QosStatus>> {
     let mut all: Vec<QosStatus> = client.get(PATH).await?;
     if let Some(unknown) = ports.iter().find(|port| all.iter().all(|status| status.port != **port)) {
+        if if_nametoindex(unknown.as_str()).is_err() {
+            return Err(no_device(unknown).into());
+        }
         let why = format!("`{unknown}` has no queues; set some with `shunt qos set {unknown} --rate 100M`");
         return Err(Failure::new(FailureCode::PortMissing, why).into());
     }

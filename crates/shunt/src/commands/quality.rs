@@ -17,7 +17,10 @@ use crate::{
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use nix::unistd::geteuid;
-use shunt_api::{Failure, FailureCode, HostNames, Instance, OffBy, PortStatus, Proto, Selection, Status};
+use shunt_api::{
+    Failure, FailureCode, HostNames, Instance, OffBy, PortStatus, Proto, Selection, Status, has_zone,
+    not_a_host,
+};
 use shunt_inspect::quality::{self, QualityError, Request, Side, Unseen};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -181,16 +184,8 @@ fn known_host(wanted: &str, names: &HostNames) -> Result<(), Failure> {
     if wanted.parse::<IpAddr>().is_ok() || !names.addresses(wanted).is_empty() {
         return Ok(());
     }
-    let known: BTreeSet<&str> = names.names().collect();
-    let named: Vec<&str> = known.iter().copied().take(HOSTS_NAMED).collect();
-    let known = match (named.len(), known.len()) {
-        (0, _) => "this machine knows no names of hosts".to_owned(),
-        (some, all) if some < all => format!("known are {} and {} more", named.join(", "), all - some),
-        _ => format!("known are {}", named.join(", ")),
-    };
-    Err(usage(format!(
-        "--host: no host `{wanted}` in the DHCP leases and /etc/hosts; {known}; an address such as 192.0.2.1 does as well"
-    )))
+    let why = has_zone(wanted).unwrap_or_else(|| format!("`{wanted}` is not {}", not_a_host(names.names())));
+    Err(usage(format!("--host: {why}")))
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

@@ -10,7 +10,7 @@ use crate::{
     output::{Show, write_stderr},
 };
 use clap::{Args, ValueEnum};
-use shunt_api::{StepSize, Usage, UsageQuery};
+use shunt_api::{StepSize, Usage, UsageQuery, has_zone};
 use std::{cmp::Reverse, time::Duration};
 use view::{By, UsageTable};
 
@@ -68,6 +68,9 @@ impl Command for UsageArgs {
         if self.csv && context.json {
             return Err(usage("--csv: not together with --json").into());
         }
+        if let Some(why) = self.host.as_deref().and_then(has_zone) {
+            return Err(usage(format!("--host: {why}")).into());
+        }
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
         if let Some(host) = self.host.as_deref().filter(|host| !host.chars().all(is_plain)) {
             return Err(usage(format!(
@@ -97,7 +100,15 @@ impl Command for UsageArgs {
         }
         plan.arrange(&mut usage);
         let until = usage.now;
-        show(&UsageTable { usage, by: plan.by, one_host: plan.host.is_some(), csv: plan.csv, is_kept })?;
+        let has_period = plan.during.is_some();
+        show(&UsageTable {
+            usage,
+            by: plan.by,
+            one_host: plan.host.is_some(),
+            csv: plan.csv,
+            has_period,
+            is_kept,
+        })?;
         if is_kept { Err(kept_until(&context.instance, until).into()) } else { Ok(()) }
     }
 }

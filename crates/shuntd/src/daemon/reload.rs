@@ -124,6 +124,11 @@ impl Daemon {
             let _ = reply.send(Err(failure(FailureCode::Busy, why)));
             return;
         }
+        // A wrong request says nothing about the configuration, so it is not the last reload.
+        if let Err(wrong) = self.running().check_file(&request) {
+            let _ = reply.send(Err(wrong));
+            return;
+        }
         self.start_reload(request, BY_CLIENT, Some(reply));
     }
 

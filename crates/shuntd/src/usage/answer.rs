@@ -8,6 +8,7 @@ use super::{
 };
 use shunt_api::{
     Counted, Failure, FailureCode, HostNames, HostUsage, StepSize, Usage, UsageQuery, UsageSpan, UsageStep,
+    not_a_host,
 };
 use std::{cmp::Reverse, net::IpAddr, ops::RangeInclusive};
 
@@ -123,7 +124,13 @@ impl Ledger {
         let by_address = || self.hosts.iter().find(has_address);
         let found = by_id.or_else(by_address).or_else(|| self.hosts.iter().find(has_name));
         found.ok_or_else(|| {
-            let why = format!("no host `{name}` in the ledger; `shunt usage` lists them");
+            let is_host = address.is_some() || !names.addresses(name).is_empty();
+            let counted = self.hosts.iter().flat_map(|host| &host.addresses);
+            let why = if is_host {
+                format!("nothing was counted for `{name}`; `shunt usage` lists the hosts with traffic")
+            } else {
+                format!("`{name}` is not {}", not_a_host(counted.filter_map(|address| names.name(*address))))
+            };
             Failure::new(FailureCode::Usage, why)
         })
     }

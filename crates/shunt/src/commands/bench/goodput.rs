@@ -24,6 +24,8 @@ use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 use view::{Matrix, Rxtx};
 
 const SECONDS: u32 = 2;
+/// The payload of a datagram of iperf3 on a link with the usual MTU.
+const DATAGRAM_BITS: u64 = 1448 * 8;
 /// The number of runs from which on a difference can be told.
 const RUNS: u32 = shunt_lab::statistics::RUNS_WANTED as u32;
 
@@ -60,6 +62,13 @@ impl GoodputBench {
         require_distinct(&columns, "--variant")?;
         let rounds = typed.runs.unwrap_or(RUNS);
         let udp_bps = typed.udp_rate.bits_per_second();
+        let seconds = if typed.quick { 1 } else { typed.iperf.time.unwrap_or(SECONDS) };
+        if udp_bps * u64::from(seconds) < DATAGRAM_BITS {
+            return Err(usage(format!(
+                "--udp-rate {udp_bps} is less than one datagram in {seconds}s: raise the rate or the time; 100M is 100 Mbit/s"
+            ))
+            .into());
+        }
         let both_ways = |(protocol, rate_bps)| {
             [Direction::Forward, Direction::Reverse].map(|direction| Cell {
                 protocol,

@@ -20,20 +20,20 @@ use std::mem::discriminant;
 const IN_TURN: &str = "repeat both measurements in turn, with --runs 1 and the same --keep files";
 
 impl Text for Comparison {
-    fn text(&self, _: Format) -> String {
-        describe(self)
+    /// Without a reading in common, the lists only with --verbose: the failure says what each file has.
+    fn text(&self, format: Format) -> String {
+        if self.readings.is_empty() && !format.verbose { String::new() } else { describe(self) }
     }
 
     fn failure(&self) -> Option<Failure> {
         let Self { a, b, readings, .. } = self;
         readings.is_empty().then(|| {
             let has = |side: &Side| match &side.engines.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-                [] => format!("{} is of `{}`", side.file, side.what),
-                engines => format!("{} is of `{}`, {}", side.file, side.what, engines.join(", ")),
+                [] => format!("{} has `{}`", side.file, side.what),
+                engines => format!("{} has `{}` ({})", side.file, side.what, engines.join(", ")),
             };
             usage(format!(
-                "the files have no reading in common: {}; {}; compare files of the same measurement, with the same \
-                 traffic and the same engines or one engine in each",
+                "no reading in common: {}, {}; compare files of the same measurement and traffic",
                 has(a),
                 has(b)
             ))
@@ -244,8 +244,11 @@ mod tests {
         let (a, b) = (file("goodput matrix", "tc", 0, 0.0), file("UDP rate sweep", "r0", 10, 0.0));
         let failure = Text::failure(&Comparison::new(("a.json", &a), ("b.json", &b))).unwrap();
         assert_eq!(failure.code, FailureCode::Usage);
-        let each = "a.json is of `goodput matrix`, tc; b.json is of `UDP rate sweep`, tc; compare files of";
-        assert!(failure.message.contains(each), "{}", failure.message);
+        let each = "no reading in common: a.json has `goodput matrix` (tc), b.json has `UDP rate sweep` (tc); compare";
+        assert!(failure.message.starts_with(each), "{}", failure.message);
+        let comparison = Comparison::new(("a.json", &a), ("b.json", &b));
+        assert_eq!(comparison.text(Format::default()), "");
+        assert!(comparison.text(Format { verbose: true, ..Format::default() }).contains("only in A"));
         assert_eq!(Text::failure(&Comparison::new(("a.json", &a), ("a.json", &a))), None);
     }
 

@@ -1,7 +1,7 @@
 //! An end of a connection, as people type it.
 
 use super::super::arguments::l4_port;
-use shunt_api::{Network, Proto};
+use shunt_api::{Network, Proto, has_zone};
 use shunt_wire::Mac;
 use std::{
     fmt,
@@ -69,6 +69,9 @@ impl fmt::Display for Word {
 }
 
 fn place_and_port(text: &str) -> Result<(Place, Option<u16>), String> {
+    if let Some(why) = has_zone(text) {
+        return Err(why);
+    }
     if let Ok(both) = text.parse::<SocketAddr>() {
         let port = port_of(text, &both.port().to_string())?;
         return Ok((Place::Network(both.ip().into()), Some(port)));
@@ -156,6 +159,8 @@ mod tests {
             ("laptop:", "`` is not a port"),
             ("1:2:3:4:5:6:7:8:443", "needs brackets: [1:2:3:4:5:6:7:8]:443"),
             ("2001:db8::1:44300", "needs brackets: [2001:db8::1]:44300"),
+            ("fe80::1%lan0", "leave out `%lan0`"),
+            ("[fe80::1%2]:443", "leave out `%2`"),
             ("192.0.2", "`192.0.2` is not an IP address"),
             ("192.0.2.0/33", "0 to 32"),
             ("10m", "`10m` is not an IP address"),

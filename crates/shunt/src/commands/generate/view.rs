@@ -89,7 +89,7 @@ fn figures(f: &Figures, line: Option<String>) -> String {
             "received",
             match f.flows {
                 0 => f.received.to_string(),
-                flows => format!("{} of {flows} flows", f.received),
+                flows => format!("{} of {}", f.received, units::count(flows.into(), "flow")),
             },
         ),
         row("lost", lost(f)),
@@ -100,7 +100,7 @@ fn figures(f: &Figures, line: Option<String>) -> String {
             "reordered",
             match reordered {
                 0 => "0".to_owned(),
-                some => format!("{some}, by at most {} packets", f.displaced_max),
+                some => format!("{some}, by at most {}", units::count(f.displaced_max.into(), "packet")),
             },
         )
     }));

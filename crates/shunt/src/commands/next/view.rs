@@ -41,12 +41,12 @@ fn describe(next: &Next) -> String {
                 None => ", counting for an unknown time,".to_owned(),
             };
             let summary = format!(
-                "running for {}{counted} on {}: {} of {} packets fast, {} flows\n",
+                "running for {}{counted} on {}: {} of {} packets fast, {}\n",
                 units::time(status.uptime_s),
                 if ports.is_empty() { "no port".to_owned() } else { ports.join(", ") },
                 units::percent(status.packets.fast_share),
                 status.packets.fast + status.packets.slow + status.packets.dropped,
-                status.flows.active + status.flows.static_,
+                units::count(status.flows.active + status.flows.static_, "flow"),
             );
             summary
                 + &savings::lines(status.savings.as_ref(), false)

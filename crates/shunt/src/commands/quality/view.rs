@@ -60,10 +60,11 @@ impl Answer for Shown {
 fn verdict(shown: &Shown) -> String {
     let report = &shown.report;
     let seen: u64 = report.sides.values().map(segments).sum();
+    let hosts = report.hosts.iter().filter(|host| !host.is_not_attributed).count();
     let observed = format!(
         "{} of {} in {:.0} s",
         units::count(seen, "TCP segment"),
-        units::count(report.hosts.len() as u64, "host"),
+        units::count(hosts as u64, "host"),
         report.seconds
     );
     match report.verdict {

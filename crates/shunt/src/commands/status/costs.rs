@@ -86,10 +86,16 @@ pub(super) fn cores_of(cores: f64) -> String {
 pub(super) fn core_time(hours: f64) -> String {
     let seconds = hours * 3600.0;
     match seconds {
-        3600.0.. => format!("{} core hours", two_digits(hours)),
-        60.0..3600.0 => format!("{} core minutes", two_digits(seconds / 60.0)),
-        _ => format!("{} core seconds", two_digits(seconds)),
+        3600.0.. => of_a_core(hours, "hour"),
+        60.0..3600.0 => of_a_core(seconds / 60.0, "minute"),
+        _ => of_a_core(seconds, "second"),
     }
+}
+
+fn of_a_core(number: f64, unit: &str) -> String {
+    let text = two_digits(number);
+    let plural = if text == "1" { "" } else { "s" };
+    format!("{text} core {unit}{plural}")
 }
 
 /// The hours of the week in which the daemon counted.

@@ -152,7 +152,8 @@ mod tests {
         );
         let few = said(CannotTell::FewRounds { have: 2, need: 6, wait_s: 40 });
         assert!(
-            few.contains("measured 2 times of 6") && few.contains("about 40 s of it would tell"),
+            few.contains("2 of 6 measurements under such traffic are made")
+                && few.contains("about 40 s of it would tell"),
             "{few}"
         );
         let uncertain = |wait_s| said(CannotTell::Uncertain { low: -0.001, high: 0.012, wait_s });

@@ -206,9 +206,10 @@ fn unstable(station: &UnstableStation) -> String {
 /// A line about the longest step of the daemon, if the step took longer than it should.
 fn long_step(step: Option<&LongestStep>) -> String {
     match step {
-        Some(LongestStep { name, seconds, .. }) if *seconds > LongestStep::BOUND_SECONDS => format!(
-            "daemon   busy or waiting for {:.0} ms with `{name}` in the last minute; other changes had to wait\n",
-            seconds * 1e3
+        Some(step) if step.seconds > LongestStep::BOUND_SECONDS => format!(
+            "daemon   busy or waiting for {:.0} ms with {} in the last minute; other changes had to wait\n",
+            step.seconds * 1e3,
+            step.work()
         ),
         _ => String::new(),
     }

@@ -3,7 +3,7 @@
 
 mod cause;
 
-use crate::render::{Format, Text, columns::align};
+use crate::render::{Format, Text, columns::align, units};
 use shunt_api::{Failure, FailureCode};
 use shunt_inspect::trace::{Bisection, Lost, Packet, Path, Report, Round, StageName, Step};
 use std::fmt::Write;
@@ -22,8 +22,10 @@ pub(crate) fn describe(report: &Report) -> String {
     let mut text = cause::likely(report);
     let _ = writeln!(
         text,
-        "{} packets traced to their end in {:.1} s, one in {}",
-        report.packets, report.seconds, report.sample
+        "{} traced to the end in {:.1} s, one in {}",
+        units::count(report.packets as u64, "packet"),
+        report.seconds,
+        report.sample
     );
     text += &cause::losses(report);
     if report.paths.is_empty() {

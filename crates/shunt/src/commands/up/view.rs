@@ -10,7 +10,7 @@ use crate::{
     },
     render::{Answer, Format, Text, columns::align, json},
 };
-use shunt_api::{DeviceReport, DryRun, ProbeReport, Status};
+use shunt_api::{DeviceReport, DryRun, FailureCode, ProbeReport, Status};
 use std::path::PathBuf;
 
 /// The state of a daemon that has just started.
@@ -67,7 +67,9 @@ pub(crate) fn dry_run(plan: &DryRun, format: Format) -> String {
         let mut reload = reload.clone();
         reload.unused_queues.retain(|unused| !plan.unused_queues.contains(unused));
         let reloaded = Reloaded { reload, instance: plan.instance.clone() };
-        text += &section("what `shunt reload` would do", &reloaded.text(format));
+        let way_out = Answer::failure(&reloaded).filter(|failure| failure.code == FailureCode::NeedsRestart);
+        let way_out = way_out.map_or_else(String::new, |failure| failure.message + "\n");
+        text += &section("what `shunt reload` would do", &(reloaded.text(format) + &way_out));
     }
     if format.verbose {
         text += &ruleset(&plan.ruleset, true);
@@ -141,7 +143,7 @@ mod tests {
         commands::status::sample::status,
         golden::{JSON, TEXT, VERBOSE, assert_golden, sample, show},
     };
-    use shunt_api::{Failure, FailureCode};
+    use shunt_api::{Failure, FailureCode, Reload};
 
     fn started() -> StartedDaemon {
         StartedDaemon { status: status(), log: "/run/shunt/default.log".into() }
@@ -165,9 +167,21 @@ mod tests {
         assert!(
             show(&beside, TEXT).starts_with("instance default runs and is not changed; started again with")
         );
-        let reload = sample(include_str!("../reload/golden/reload.json"));
-        let compared = show(&DryRun { reload: Some(reload), ..beside }, TEXT);
+        let reload: Reload = sample(include_str!("../reload/golden/reload.json"));
+        let compare = |applied| {
+            let tried = Reload { dry_run: true, applied, ..reload.clone() };
+            show(&DryRun { reload: Some(tried), ..beside.clone() }, TEXT)
+        };
+        let compared = compare(true);
         assert!(compared.contains("\nwhat `shunt reload` would do\nkey "), "{compared}");
+        assert!(!compared.contains("needs a restart:"), "{compared}");
+        let refused = compare(false);
+        assert!(
+            refused.contains(
+                "would not be applied; nothing was changed\nlearn needs a restart: `shunt restart`"
+            ),
+            "{refused}"
+        );
         assert_golden("golden/probe.json", &probe_report(), JSON);
         assert_golden("golden/probe.txt", &probe_report(), TEXT);
         let failing = ProbeReport {

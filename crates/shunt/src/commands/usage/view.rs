@@ -33,6 +33,8 @@ pub(crate) struct UsageTable {
     /// Whether one host was asked for: then others are left out.
     pub(crate) one_host: bool,
     pub(crate) csv: bool,
+    /// Whether a period was asked for, and not all that is kept.
+    pub(crate) has_period: bool,
     /// Whether it is what a daemon kept that does not run.
     pub(crate) is_kept: bool,
 }
@@ -123,7 +125,13 @@ impl UsageTable {
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        rows.extend(self.usage.steps.iter().map(|step| match step.count() {
+        // A young instance has counted little of what could be kept.
+        let all = &self.usage.steps;
+        let Some(first) = all.iter().position(|step| step.count().is_some()) else {
+            return "nothing was counted in this time: Shunt did not run, or kept no ledger\n\n".to_owned();
+        };
+        let steps = &all[first..];
+        rows.extend(steps.iter().map(|step| match step.count() {
             Some(count) => {
                 let mut row = cells(vec![minute(step.at)], &count);
                 row.extend(Some(partly(step)).filter(|note| !note.is_empty()));
@@ -136,7 +144,11 @@ impl UsageTable {
             }
         }));
         let mut text = align("<>>>><", &rows);
-        if self.usage.steps.iter().any(|step| step.count().is_none()) {
+        if first > 0 && self.has_period {
+            let at = minute(all[first].at);
+            text += &format!("before {at}: not counted: Shunt did not run, or kept no ledger\n");
+        }
+        if steps.iter().any(|step| step.count().is_none()) {
             text += "?: not counted: Shunt did not run, or kept no ledger\n";
         }
         text + "\n"
@@ -250,7 +262,14 @@ mod tests {
 
     #[test]
     fn texts_match_their_golden_files() {
-        let table = |by, csv| UsageTable { usage: sample(), by, one_host: false, csv, is_kept: false };
+        let table = |by, csv| UsageTable {
+            usage: sample(),
+            by,
+            one_host: false,
+            csv,
+            has_period: false,
+            is_kept: false,
+        };
         assert_golden("golden/usage.json", &table(By::Host, false), JSON);
         assert_golden("golden/usage.txt", &table(By::Host, false), TEXT);
         assert_golden("golden/usage-by-hour.txt", &table(By::Hour, false), TEXT);
@@ -262,8 +281,14 @@ mod tests {
     fn one_host_is_shown_without_the_others_and_the_router() {
         let mut usage = sample();
         usage.hosts.truncate(1);
-        let table =
-            |csv| UsageTable { usage: usage.clone(), by: By::Host, one_host: true, csv, is_kept: false };
+        let table = |csv| UsageTable {
+            usage: usage.clone(),
+            by: By::Host,
+            one_host: true,
+            csv,
+            has_period: false,
+            is_kept: false,
+        };
         let csv = show(&table(true), TEXT);
         assert_eq!(csv.lines().count(), 2, "{csv}");
         let text = show(&table(false), TEXT);
@@ -276,7 +301,14 @@ mod tests {
     #[test]
     fn an_incomplete_period_says_so_and_claims_no_exact_rest() {
         let usage = Usage { incomplete: true, ..sample() };
-        let table = UsageTable { usage, by: By::Host, one_host: false, csv: false, is_kept: false };
+        let table = UsageTable {
+            usage,
+            by: By::Host,
+            one_host: false,
+            csv: false,
+            has_period: false,
+            is_kept: false,
+        };
         let text = show(&table, TEXT);
         assert!(text.contains(INCOMPLETE) && text.contains("\nnot attributed: at least "), "{text}");
     }
@@ -286,7 +318,14 @@ mod tests {
         let mut usage = Usage { incomplete: true, ..sample() };
         let last = usage.steps.len() - 1;
         usage.steps[last].incomplete = true;
-        let table = |by, csv| UsageTable { usage: usage.clone(), by, one_host: false, csv, is_kept: false };
+        let table = |by, csv| UsageTable {
+            usage: usage.clone(),
+            by,
+            one_host: false,
+            csv,
+            has_period: false,
+            is_kept: false,
+        };
         let text = show(&table(By::Hour, false), TEXT);
         assert_eq!(text.lines().filter(|line| line.ends_with("incomplete")).count(), 1, "{text}");
         let steps = show(&table(By::Hour, true), TEXT);
@@ -300,9 +339,38 @@ mod tests {
     }
 
     #[test]
+    fn hours_begin_with_the_first_that_was_counted() {
+        let by_hour = |has_period, usage: Usage| {
+            let table =
+                UsageTable { usage, by: By::Hour, one_host: false, csv: false, has_period, is_kept: false };
+            show(&table, TEXT)
+        };
+        let all = by_hour(false, sample());
+        assert!(
+            all.contains("2026-01-01 10:00") && !all.contains('?') && !all.contains("not counted:"),
+            "{all}"
+        );
+        let asked = by_hour(true, sample());
+        assert!(asked.contains("\nbefore 2026-01-01 10:00: not counted: Shunt did not run"), "{asked}");
+        // A gap is shown.
+        let mut gap = sample();
+        gap.steps.rotate_left(1);
+        assert!(by_hour(false, gap).contains("?: not counted"));
+        let mut none = sample();
+        none.steps.truncate(1);
+        assert!(by_hour(false, none).contains("\nnothing was counted in this time: Shunt did not run"));
+    }
+
+    #[test]
     fn a_period_without_hosts_says_what_the_ports_received() {
-        let table =
-            UsageTable { usage: Usage::default(), by: By::Host, one_host: false, csv: false, is_kept: false };
+        let table = UsageTable {
+            usage: Usage::default(),
+            by: By::Host,
+            one_host: false,
+            csv: false,
+            has_period: false,
+            is_kept: false,
+        };
         let text = show(&table, TEXT);
         assert!(
             text.contains("received by all ports: 0 B (0 packets)")

@@ -179,8 +179,9 @@ fn notes(report: &Report, format: Format) -> String {
     let mut notes = Vec::new();
     if report.overtaken > 0 {
         let packets = units::count(report.overtaken, "packet");
+        let were = if report.overtaken == 1 { "was" } else { "were" };
         notes.push(format!(
-            "{packets} were overtaken by packets of the other path, as around each proof (docs/limits/differences.md)"
+            "{packets} {were} overtaken by packets of the other path, as around each proof (docs/limits/differences.md)"
         ));
     }
     if let Some(Interval { value, low, high }) = report.round_trip_difference_us {
@@ -189,7 +190,8 @@ fn notes(report: &Report, format: Format) -> String {
         ));
     }
     if report.unseen > 0 {
-        notes.push(format!("{} could not be followed to their end", units::count(report.unseen, "packet")));
+        let their = if report.unseen == 1 { "its" } else { "their" };
+        notes.push(format!("{} could not be followed to {their} end", units::count(report.unseen, "packet")));
     }
     for (reason, count) in report.paths.values().flat_map(|path| &path.dropped_by_linux) {
         notes.push(format!("Linux dropped {}: {reason}", units::count(*count, "packet")));

@@ -5,7 +5,7 @@ use crate::{
         conntrack::view::name as protocol_name,
         flows::view::{port, source_and_destination},
     },
-    render::{Answer, Format, json_line},
+    render::{Answer, Format, json_line, units},
 };
 use serde::Serialize;
 use shunt_api::{ConnectionEnd, EndedDirection, FlowEvent, Restart, RestartKind, WatchEvent};
@@ -63,7 +63,7 @@ fn describe(event: &WatchEvent) -> String {
     let (name, flow) = event.parts();
     match event {
         WatchEvent::Epoch { at_us, epoch, cause } => format!("{} {name:<8} {epoch} {cause}", time(*at_us)),
-        WatchEvent::Lost { count } => format!("{count} events lost"),
+        WatchEvent::Lost { count } => format!("{} lost", units::count(*count, "event")),
         WatchEvent::End(end) => describe_end(name, end),
         _ => flow.map(|flow| describe_flow(name, flow)).unwrap_or_default(),
     }

@@ -153,12 +153,16 @@ impl Daemon {
         if std::mem::replace(&mut self.recorder.seen.lines_lost, lines_lost) < lines_lost {
             self.fault("lines of the log could not be written: its disk or file is full");
         }
-        if let Some(LongestStep { name, seconds, .. }) = self.steps.longest() {
+        if let Some(step) = self.steps.longest() {
+            let seconds = step.seconds;
             let before = std::mem::replace(&mut self.recorder.seen.step_seconds, seconds);
             // The same step is the longest one for a minute.
             let is_new = (before - seconds).abs() > f64::EPSILON;
             if is_new && seconds > LongestStep::BOUND_SECONDS {
-                self.fault(&format!("the daemon was busy or waiting for more than 5 ms with `{name}`"));
+                self.fault(&format!(
+                    "the daemon was busy or waiting for more than 5 ms with {}",
+                    step.work()
+                ));
             }
         }
         for (mac, _) in self.plane.unstable_stations().unwrap_or_default().into_iter().take(STATIONS_NAMED) {

@@ -163,6 +163,11 @@ fn describe_knee(knee: &Knee) -> String {
                 "at most {most} arrive, and too few packets to tell a loss of 0.1 % from none; raise --time"
             )
         }
+        // No step counts.
+        Beyond::HeldUp if knee.most_bps == 0.0 => {
+            "the sender was held up at every rate; repeat it on an idle machine, or with a lower --to"
+                .to_owned()
+        }
         Beyond::HeldUp => {
             format!(
                 "{most} arrive without loss, and the sender was held up at higher rates; repeat it on an idle machine"
@@ -186,4 +191,31 @@ fn describe_knee(knee: &Knee) -> String {
 
 fn bits(bps: f64) -> String {
     units::bits_per_second(bps.round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::sample::sweep, *};
+
+    #[test]
+    fn a_sender_that_was_held_up_at_every_rate_says_nothing_of_the_router() {
+        let known = sweep().knees.swap_remove(0);
+        let none = Knee {
+            passes_bps: None,
+            loses_bps: None,
+            loss_ratio: None,
+            undecided: false,
+            most_bps: 0.0,
+            beyond: Beyond::HeldUp,
+            suspects: Vec::new(),
+            ..known
+        };
+        let text = describe_knee(&none);
+        assert!(
+            text.contains("cannot tell where the knee is; the sender was held up at every rate"),
+            "{text}"
+        );
+        let some = describe_knee(&Knee { most_bps: 38.6e6, ..none });
+        assert!(some.contains("38.6 Mbit/s arrive without loss, and the sender was held up"), "{some}");
+    }
 }

@@ -1,6 +1,7 @@
 //! The lines of `shunt trace` on what makes packets slow, and what drops them.
 
 use super::us;
+use crate::render::units;
 use shunt_inspect::trace::{Cause, Report};
 use std::fmt::Write;
 
@@ -35,8 +36,11 @@ pub(super) fn losses(report: &Report) -> String {
     for loss in &report.diagnosis.losses {
         let _ = writeln!(
             text,
-            "dropped: {} packets ({}): {}: {}",
-            loss.packets, loss.path, loss.reason, loss.culprit
+            "dropped: {} ({}): {}: {}",
+            units::count(loss.packets as u64, "packet"),
+            loss.path,
+            loss.reason,
+            loss.culprit
         );
     }
     text
@@ -49,6 +53,6 @@ fn described(cause: &Cause) -> String {
         Some(mean_ns) => {
             format!("{culprit} ({} us per packet, {percent:.0} % of the time; {path})", us(*mean_ns))
         }
-        None => format!("{culprit} ({packets} packets, {percent:.0} %; {path})"),
+        None => format!("{culprit} ({}, {percent:.0} %; {path})", units::count(*packets as u64, "packet")),
     }
 }
