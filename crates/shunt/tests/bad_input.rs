@@ -221,7 +221,7 @@ const BAD: [(&str, i32, &str, &str); 185] = [
     ("status --sinc 1h", 2, "'--sinc'", "shunt status --help"),
     ("gen --rate 100 --time 1s", 2, "100bit", "100M is 100 Mbit/s"),
     (
-        "gen --rate 1 --size 1518 --time 1s --keep kept.json",
+        "gen --rate 100 --size 1518 --time 1s --keep kept.json",
         2,
         "one frame of 1518 bytes in 1s",
         "raise the rate",
