@@ -17,6 +17,7 @@ mod stored_reports;
 
 pub use crate::usage::HostTotals;
 pub use metrics::MetricsSource;
+#[cfg(not(feature = "small"))]
 pub use routes::openapi_document;
 pub use socket::{Listeners, bind, clean_up, unbind};
 pub(crate) use socket::{NewListeners, check, group, let_read};

@@ -1,10 +1,14 @@
 //! The paths of the control socket.
 
+#[cfg(not(feature = "small"))]
+mod described;
 mod history;
 mod off;
 mod restart;
 mod slow;
 mod taps;
+#[cfg(feature = "small")]
+mod undescribed;
 mod usage;
 
 use super::{
@@ -20,7 +24,7 @@ use super::{
 };
 use axum::{
     Extension, Json, Router,
-    body::{Body, Bytes, HttpBody, to_bytes},
+    body::{Body, HttpBody, to_bytes},
     extract::{Path, Query, State, rejection::QueryRejection},
     http::{
         HeaderValue, StatusCode,
@@ -30,6 +34,8 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+#[cfg(not(feature = "small"))]
+pub use described::openapi_document;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shunt_api::{
     Connection, Count, ErrorBody, Explained, Explanation, Failure, FailureCode, PortQos, QosRemoval,
@@ -38,19 +44,16 @@ use shunt_api::{
 };
 use shunt_core::is_doubtful;
 use shunt_http::{Refusal, Watched, bad, internal, unknown_method, unknown_path};
-use std::{
-    collections::BTreeMap,
-    io,
-    path::PathBuf,
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     sync::{Semaphore, mpsc},
     task::spawn_blocking,
     time::{sleep, timeout},
 };
-use utoipa::{IntoParams, IntoResponses, OpenApi};
+#[cfg(feature = "small")]
+use undescribed::{OpenApiRouter, routes};
+use utoipa::{IntoParams, IntoResponses};
+#[cfg(not(feature = "small"))]
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 type Shared = State<AppState>;
@@ -86,7 +89,11 @@ const RATE_OVER_MAX_MS: u64 = 10_000;
 
 /// All paths with their descriptions. To add one, write a handler with `utoipa::path` and add a line here.
 fn paths() -> OpenApiRouter<AppState> {
-    OpenApiRouter::with_openapi(Description::openapi())
+    #[cfg(feature = "small")]
+    let paths = OpenApiRouter::new();
+    #[cfg(not(feature = "small"))]
+    let paths = OpenApiRouter::with_openapi(described::description());
+    let paths = paths
         .routes(routes!(status))
         .routes(routes!(flows))
         .routes(routes!(slow::slow))
@@ -104,34 +111,17 @@ fn paths() -> OpenApiRouter<AppState> {
         .routes(routes!(taps::add_taps, taps::del_taps))
         .routes(routes!(list_qos, set_qos, del_qos))
         .routes(routes!(list_reports))
-        .routes(routes!(read_report))
-        .routes(routes!(openapi))
-        .routes(routes!(metrics))
+        .routes(routes!(read_report));
+    #[cfg(not(feature = "small"))]
+    let paths = paths.routes(routes!(described::openapi));
+    paths.routes(routes!(metrics))
 }
-
-#[derive(OpenApi)]
-#[openapi(
-    components(schemas(ErrorBody)),
-    info(
-        title = "shuntd",
-        description = "The control socket of the Shunt daemon: HTTP/1.1 over a Unix socket.\n\n\
-                   `curl --unix-socket /run/shunt/default.sock http://localhost/v1/status`",
-        version = "1",
-        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
-    )
-)]
-struct Description;
 
 /// Any error.
 #[derive(IntoResponses)]
 #[response(status = "default", description = "What went wrong, and what to do about it")]
 #[expect(dead_code, reason = "names the schema of all errors")]
 struct Refused(ErrorBody);
-
-/// The description of the control socket, as OpenAPI.
-pub fn openapi_document() -> utoipa::openapi::OpenApi {
-    paths().into_openapi()
-}
 
 /// The paths of the control socket; `reports` is the directory of reports.
 pub(super) fn router(calls: mpsc::Sender<Call>, reports: ReportsDirectory) -> Router {
@@ -519,15 +509,6 @@ async fn read_named(directory: PathBuf, name: String) -> Result<Writer, Refusal>
         let copied = io::copy(&mut file, pieces);
         copied.map(drop).map_err(|why| Failure::new(FailureCode::Internal, format!("{name}: {why}")))
     }))
-}
-
-/// This description, as OpenAPI.
-#[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200, body = Object), Refused))]
-async fn openapi() -> Result<Response, Refusal> {
-    static TEXT: LazyLock<Result<Bytes, String>> = LazyLock::new(|| {
-        serde_json::to_vec(&openapi_document()).map(Bytes::from).map_err(|why| why.to_string())
-    });
-    TEXT.clone().map(json).map_err(internal)
 }
 
 /// Metrics in Prometheus' text format.
