@@ -8,7 +8,7 @@ use shunt_api::{
     StaticTable, Status, Usage,
 };
 use shuntd::control::{
-    self, Call, FlowSource, HostTotals, Job, Listeners, Listing, MetricsSource, TrackedEntries,
+    self, Call, FlowSource, Found, HostTotals, Job, Listeners, Listing, MetricsSource, TrackedEntries,
 };
 use std::{cell::RefCell, collections::BTreeMap, io, path::PathBuf, time::Duration};
 use tokio::{
@@ -135,9 +135,9 @@ async fn answer(mut calls: mpsc::Receiver<Call>) {
             }
             Call::Find(wanted, reply) => {
                 check_round_trip(&wanted);
-                reply.send(Job::new(|| Ok((Vec::new(), 0)))).is_err()
+                reply.send(Job::new(|| Ok(Found::default()))).is_err()
             }
-            Call::FindNamed(_, reply) => reply.send(Job::new(|| Ok((Vec::new(), 0)))).is_err(),
+            Call::FindNamed(_, reply) => reply.send(Job::new(|| Ok(Found::default()))).is_err(),
             Call::Explain(_, reply) => reply.send(Ok(Vec::new())).is_err(),
             Call::Conntrack(reply) => {
                 let none = || TrackedEntries { counted: true, entries: Box::new(std::iter::empty()) };

@@ -52,13 +52,13 @@ pub(crate) struct Look {
 }
 
 /// The first connections that match a search.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Found {
     pub(crate) candidates: Vec<Candidate>,
     /// How many more match.
     pub(crate) more: u64,
-    /// To look again.
-    pub(crate) search: Search,
+    /// To look again; `None` if nothing was searched.
+    pub(crate) search: Option<Search>,
 }
 
 /// How long a second look takes, and how often it reads the slots of candidates. Packets use few slots, and use them
@@ -115,7 +115,7 @@ impl Search {
     /// Reads conntrack and the flow table whole: takes as long as they are large.
     pub(crate) fn run(self) -> Result<Found, Box<dyn Error + Send + Sync>> {
         let (candidates, more) = self.find(&[])?;
-        Ok(Found { candidates, more, search: self })
+        Ok(Found { candidates, more, search: Some(self) })
     }
 
     /// Finds them again, after a while in which packets were watched.
@@ -149,7 +149,7 @@ impl Search {
                 })
             });
         }
-        Ok(Found { candidates, more, search: self })
+        Ok(Found { candidates, more, search: Some(self) })
     }
 
     fn fragments(&self) -> Result<u64, shunt_bpf::Error> {

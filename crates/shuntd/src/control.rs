@@ -22,10 +22,8 @@ pub use routes::openapi_document;
 pub use socket::{Listeners, bind, clean_up, unbind};
 pub(crate) use socket::{NewListeners, check, group, let_read};
 
-use crate::{
-    connection_search::{Candidate, Found},
-    history::Range,
-};
+pub use crate::connection_search::Found;
+use crate::{connection_search::Candidate, history::Range};
 use admission::{Client, PageAccess};
 use hyper::{Request, body::Incoming};
 use shunt_api::{

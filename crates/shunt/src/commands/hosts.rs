@@ -6,7 +6,7 @@ pub(crate) mod totals;
 
 use super::listed::Listed;
 pub(super) use known::KnownHosts;
-use names::names_of_this_machine;
+pub(super) use names::names_of_this_machine;
 use shunt_api::{DirectionName, HostNames, SlowCount};
 use std::{collections::BTreeMap, net::IpAddr};
 use totals::HostTotal;

@@ -308,10 +308,10 @@ async fn explained(share: &Share, job: Job<Found>) -> Result<(Vec<Explained>, u6
     let first = explain(share, found.candidates.clone()).await?;
     let is_sure =
         |why: &Why| !is_doubtful(why.because.as_ref().map(|because| because.reason.as_str()), why.idle);
-    if !first.is_empty() && first.iter().flat_map(|one| &one.directions).all(is_sure) {
-        return Ok((first, found.more));
-    }
-    let again = on_other_thread(move || found.search.look_again(&found.candidates)).await?;
+    let all_are_sure = !first.is_empty() && first.iter().flat_map(|one| &one.directions).all(is_sure);
+    let Found { candidates, more, search } = found;
+    let Some(search) = search.filter(|_| !all_are_sure) else { return Ok((first, more)) };
+    let again = on_other_thread(move || search.look_again(&candidates)).await?;
     let Found { candidates, more, .. } = again.map_err(|error| internal(error.to_string()))?;
     let mut explained = explain(share, candidates).await?;
     // What was sure at once may have gone since.

@@ -65,8 +65,8 @@ async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
             Call::Slow(_, reply) => {
                 reply.send(Job::new(|| Ok(Job::new(|| Ok(SlowTable::default()))))).is_err()
             }
-            Call::Find(_, reply) => reply.send(Job::new(|| Ok((Vec::new(), 0)))).is_err(),
-            Call::FindNamed(_, reply) => reply.send(Job::new(|| Ok((Vec::new(), 0)))).is_err(),
+            Call::Find(_, reply) => reply.send(Job::new(|| Ok(Found::default()))).is_err(),
+            Call::FindNamed(_, reply) => reply.send(Job::new(|| Ok(Found::default()))).is_err(),
             Call::Explain(_, reply) => reply.send(Ok(Vec::new())).is_err(),
             Call::Conntrack(reply) => {
                 let none = || TrackedEntries { counted: true, entries: Box::new(std::iter::empty()) };

@@ -100,6 +100,8 @@ fn candidate() -> Candidate {
         flows: [Vec::new(), Vec::new()],
         expired: [None, None],
         local: false,
+        devices: Default::default(),
+        looks: [None, None],
     }
 }
 
@@ -125,7 +127,9 @@ async fn answer_as_a_router(mut calls: mpsc::Receiver<Call>) {
             Call::Flows(reply) => reply.send(Box::new(SampleFlows)).is_err(),
             Call::Slow(_, reply) => reply.send(Job::new(|| Ok(Job::new(|| Ok(slow_table()))))).is_err(),
             Call::Explain(_, reply) => reply.send(Ok(vec![explained()])).is_err(),
-            Call::Find(_, reply) => reply.send(Job::new(|| Ok((vec![candidate()], 0)))).is_err(),
+            Call::Find(_, reply) => reply
+                .send(Job::new(|| Ok(Found { candidates: vec![candidate()], ..Found::default() })))
+                .is_err(),
             other => others.send(other).await.is_err(),
         };
     }
