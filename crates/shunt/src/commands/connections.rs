@@ -228,6 +228,9 @@ fn ends(
 }
 
 fn unknown_host(name: &str, is_option: bool) -> Failure {
+    if humantime::parse_duration(&format!("1{name}")).is_ok() {
+        return usage(format!("`{name}` is not a host; write a time as one word, such as `--for 10{name}`"));
+    }
     let is_device = !name.contains('/') && Path::new("/sys/class/net").join(name).exists();
     let (what, way_out) = match (is_device, is_option) {
         (true, _) => {
