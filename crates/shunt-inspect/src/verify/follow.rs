@@ -183,12 +183,13 @@ impl Follower {
         acknowledged
     }
 
-    /// The place of the packet that entered as this one leaves. Of several with the same bytes, the one with the same ID,
-    /// or else the first.
+    /// The place of the packet that entered as this one leaves: of several with the same bytes, the one with the same
+    /// ID. Segments of an aggregate have IDs of their own.
     fn entered_as(&self, left: &Segment) -> Option<usize> {
-        let is_same = |one: &Pending| one.segment.kept == left.kept;
-        let exactly = self.pending.iter().position(|one| one.segment.exact == left.exact && is_same(one));
-        exactly.or_else(|| self.pending.iter().position(is_same))
+        self.pending.iter().position(|one| {
+            let is_part = one.segment.is_part || left.is_part;
+            one.segment.kept == left.kept && (is_part || one.segment.exact == left.exact)
+        })
     }
 
     /// Linux drops packets of this flow.

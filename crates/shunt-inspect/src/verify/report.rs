@@ -313,14 +313,26 @@ fn judge(report: &mut Report, flows: &[(String, Engine, &Follower)], undecided: 
     let lost_by_both = share_lost(Way::Fast)
         .zip(share_lost(Way::Slow))
         .is_some_and(|(fast, slow)| fast.low <= MORE_LOSS * slow.high);
+    let dropped = |way: Way| report.paths.get(&way).map_or(0, PathReport::dropped);
+    // Where Linux drops, some drops are seen without their reasons: those of the segments of an aggregate, for one.
+    let is_dropping = dropped(Way::Fast) >= lost(Way::Fast).unwrap_or(0).max(1);
     let faults = |way: Way| {
         let all = report.paths.get(&way).map_or(0, |path| path.faults.values().sum::<u64>());
-        all - lost(way).filter(|_| lost_by_both).unwrap_or(0)
+        let is_unclear = lost_by_both || is_dropping || way == Way::Slow;
+        all - lost(way).filter(|_| is_unclear).unwrap_or(0)
     };
-    let of_fast = faults(Way::Fast);
+    let drops_alone = dropped_by_fast_alone(report);
+    let of_fast = faults(Way::Fast) + drops_alone.as_ref().map_or(0, |(packets, _)| *packets);
     let trials = compared.max(of_fast);
     report.faults_at_most = share_interval(of_fast, trials).map(|spread| spread.high);
-    if of_fast + faults(Way::Slow) > 0 {
+    let is_different = of_fast + faults(Way::Slow) > 0;
+    if let Some((packets, reason)) = drops_alone {
+        report.unknown.push(format!(
+            "Linux dropped {packets} packets of the fast path and hardly any of the slow one ({reason}): a tc filter of \
+             another program, for instance; `tc filter show dev PORT egress` lists them"
+        ));
+    }
+    if is_different {
         report.verdict = Verdict::Differs;
         return;
     }
@@ -328,10 +340,10 @@ fn judge(report: &mut Report, flows: &[(String, Engine, &Follower)], undecided: 
         let why = "packets were lost on both paths: the router drops them, or sends them in another form, such as fragments";
         report.unknown.push(why.to_owned());
     }
-    let dropped = |way: Way| report.paths.get(&way).map_or(0, PathReport::dropped);
     let dropped_fast = dropped(Way::Fast);
     let share = share_interval(dropped_fast, fast_packets(report) + dropped_fast);
-    let is_loss_hidden = dropped_fast > 0 && share.is_none_or(|share| share.high >= DROPPED);
+    let has_lost = lost(Way::Fast).is_some_and(|packets| packets > 0);
+    let is_loss_hidden = dropped_fast > 0 && (has_lost || share.is_none_or(|share| share.high >= DROPPED));
     if is_loss_hidden {
         let why = match dropped(Way::Slow) {
             0 => format!("Linux dropped {dropped_fast} packets of the fast path and none of the slow one"),
@@ -340,7 +352,9 @@ fn judge(report: &mut Report, flows: &[(String, Engine, &Follower)], undecided: 
         report.unknown.push(format!("{why}, so loss by Shunt cannot be told"));
     }
     if flows.is_empty() {
-        report.unknown.push("no connection is on the fast path, or none matches".to_owned());
+        if report.unknown.is_empty() {
+            report.unknown.push("no connection is on the fast path, or none matches".to_owned());
+        }
     } else if compared < PACKETS_WANTED {
         let why =
             "too little traffic: {} fast packets were compared with what Linux does, where {} are needed";
@@ -359,6 +373,21 @@ fn judge(report: &mut Report, flows: &[(String, Engine, &Follower)], undecided: 
     let is_loss_known = !lost_by_both && !is_loss_hidden && undecided == 0;
     let is_known = compared >= PACKETS_WANTED && report.unseen <= compared && is_loss_known;
     report.verdict = if is_known { Verdict::Equal } else { Verdict::CannotTell };
+}
+
+/// Packets that Linux drops behind the fast path alone, and the reason. What a queue drops depends on how much comes,
+/// which differs between the periods.
+fn dropped_by_fast_alone(report: &Report) -> Option<(u64, String)> {
+    let [fast, slow] = [report.paths.get(&Way::Fast)?, report.paths.get(&Way::Slow)?];
+    // A number without a name tells nothing.
+    let unclear = ["QDISC", "BACKLOG", "RING", "FULL", "reason "];
+    let is_clear = |reason: &str| !unclear.iter().any(|part| reason.contains(part));
+    fast.dropped_by_linux.iter().filter(|(reason, _)| is_clear(reason)).find_map(|(reason, packets)| {
+        let share = |path: &PathReport, dropped: u64| share_interval(dropped, path.packets + dropped);
+        let of_slow = slow.dropped_by_linux.get(reason).copied().unwrap_or(0);
+        let (fast, slow) = (share(fast, *packets)?, share(slow, of_slow)?);
+        (fast.low > MORE_LOSS * slow.high).then(|| (*packets, reason.clone()))
+    })
 }
 
 fn fast_packets(report: &Report) -> u64 {

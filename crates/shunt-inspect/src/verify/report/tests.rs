@@ -137,6 +137,35 @@ fn drops_by_linux_that_could_hide_loss_are_no_answer() {
 }
 
 #[test]
+fn drops_that_meet_the_fast_path_alone_are_a_difference_unless_a_queue_makes_them() {
+    let drop = |reason: &str, fast: u64, slow: u64| {
+        let mut follower = flow(9500, 16_000, |_| 1);
+        follower.by_linux = [((Way::Fast, 2), fast), ((Way::Slow, 2), slow)].into();
+        let flows = [("udp a > b".to_owned(), Engine::Tc, &follower)];
+        let drop_reasons = [(2, reason.to_owned())].into();
+        report(&flows, Course { drop_reasons, ..Course::default() })
+    };
+    let filtered = drop("TC_EGRESS", 165, 0);
+    assert_eq!(filtered.verdict, Verdict::Differs);
+    assert!(filtered.unknown[0].contains("tc filter show dev PORT egress"), "{:?}", filtered.unknown);
+    for (reason, fast, slow) in [("QDISC_DROP", 165, 0), ("TC_EGRESS", 165, 280)] {
+        assert_eq!(drop(reason, fast, slow).verdict, Verdict::CannotTell, "{reason}");
+    }
+}
+
+#[test]
+fn loss_where_linux_drops_or_on_the_slow_path_alone_is_not_that_of_the_fast_path() {
+    let lose = |way: Way, dropped: u64| {
+        let mut follower = flow(5000, 5000, |_| 1);
+        follower.tallies.get_mut(&way).unwrap().faults.insert(Fault::Lost, 10);
+        follower.by_linux = [((Way::Fast, 2), dropped)].into();
+        report_of(&follower).verdict
+    };
+    assert_eq!(lose(Way::Fast, 40), Verdict::CannotTell);
+    assert_eq!((lose(Way::Fast, 0), lose(Way::Slow, 0)), (Verdict::Differs, Verdict::Equal));
+}
+
+#[test]
 fn the_difference_of_round_trips_is_that_of_the_periods() {
     let medians: Vec<PeriodMedians> = [30.0, 20.0, 31.0, 21.0, 32.0, 22.0]
         .into_iter()

@@ -35,10 +35,17 @@ impl Text for Report {
         match self.verdict {
             Verdict::Equal => None,
             Verdict::Differs => {
-                let changed =
-                    self.paths.values().flat_map(|path| &path.faults).any(|(fault, _)| *fault != Fault::Lost);
-                let what = if changed { "packets differ from what Linux sends" } else { "packets were lost" };
-                let why = format!("{what}; `shunt off` takes connections off the fast path");
+                let changed = |way: Way| {
+                    let faults = self.paths.get(&way).into_iter().flat_map(|path| &path.faults);
+                    faults.filter(|(fault, _)| **fault != Fault::Lost).any(|(_, packets)| *packets > 0)
+                };
+                let off = "`shunt off` takes connections off the fast path";
+                let why = match (changed(Way::Fast), changed(Way::Slow)) {
+                    (_, true) => "packets change on the slow path, too: something besides Shunt changes them"
+                        .to_owned(),
+                    (true, false) => format!("packets differ from what Linux sends; {off}"),
+                    (false, false) => format!("packets of the fast path are lost; {off}"),
+                };
                 Some(Failure::new(FailureCode::Differs, why))
             }
             Verdict::CannotTell => {
@@ -64,7 +71,9 @@ fn verdict(report: &Report) -> String {
         Verdict::Equal => {
             let is_all = report.unknown.is_empty() && report.unseen == 0;
             let what = if is_all { "all equal" } else { "what was compared is equal" };
+            let lost_slow = slow.faults.get(&Fault::Lost).copied().unwrap_or(0);
             let loss = match fast.dropped() + slow.dropped() {
+                0 if lost_slow > 0 => format!("none lost on the fast path, {lost_slow} on the slow one"),
                 0 => "none lost".to_owned(),
                 dropped => format!("none lost but {} that Linux dropped", units::count(dropped, "packet")),
             };
