@@ -1,5 +1,5 @@
-//! Packets that ingress has passed to Linux, as far as their slots are not used again: which packets arrive, and whether
-//! they leave.
+//! Packets that ingress has passed to Linux, as far as their slots are not used again: which packets arrive, and
+//! whether they leave.
 
 use crate::{
     DataPlane, Error,
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_candidate_tells_what_arrived_and_whether_it_has_left() {
-        let mut slot = Candidate { state: 5 * abi::CANDIDATE_WRITES | 0x1003, ..Candidate::default() };
+        let mut slot = Candidate { state: (5 * abi::CANDIDATE_WRITES) | 0x1003, ..Candidate::default() };
         (slot.family, slot.l4_proto, slot.ifindex, slot.at_ticks) = (4, 17, 3, 99);
         slot.headers.l3[12..20].copy_from_slice(&[192, 0, 2, 1, 198, 51, 100, 2]);
         slot.headers.l4[..4].copy_from_slice(&[0x10, 0, 0, 53]);

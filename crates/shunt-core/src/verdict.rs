@@ -41,6 +41,8 @@ pub struct DirectionFacts<'a> {
     pub learns: bool,
     /// Whether the connection begins or ends at the router itself.
     pub local: bool,
+    /// Whether its packets are for a group of hosts: broadcast or multicast.
+    pub to_group: bool,
     /// The devices that may forward packets but are not ports.
     pub beside_ports: Vec<String>,
     /// The devices by which Linux routes to the sender and to the receiver, where they are neither ports nor on top of
@@ -84,8 +86,8 @@ pub struct Stayed {
 
 /// Whether an answer could be another one after a second look at the packets.
 pub fn is_doubtful(slow: Option<&str>, idle: Option<Idle>) -> bool {
-    idle.is_some()
-        || slow.is_some_and(|why| ["miss", "stale", "pending", "retiring", "not-proved"].contains(&why))
+    let doubtful = ["miss", "stale", "pending", "retiring", "not-proved", "not-liberal"];
+    idle.is_some() || slow.is_some_and(|why| doubtful.contains(&why))
 }
 
 /// Packets of a tuple count together for this many seconds, as in bpf/include/learn/watch.h.
@@ -289,6 +291,12 @@ impl DirectionFacts<'_> {
         if self.excluded {
             return Some(slow("excluded", "by the mark of the connection"));
         }
+        if self.to_group {
+            return Some(Verdict {
+                remedy: Some("nothing to do: such packets always go through Linux".to_owned()),
+                ..slow("not-ours", "the destination is a broadcast or multicast address")
+            });
+        }
         if self.local {
             return Some(Verdict {
                 remedy: Some("nothing to do: the router's own connections stay on the slow path".to_owned()),
@@ -421,7 +429,9 @@ impl DirectionFacts<'_> {
     }
 
     fn check_learning_blocked(&self) -> Option<Verdict> {
-        self.learning_blocked.as_ref().map(|blocked| slow(blocked.reason, blocked.place.clone()))
+        let blocked = self.learning_blocked.as_ref()?;
+        let idle = self.check_idle().and_then(|verdict| verdict.idle);
+        Some(Verdict { idle, ..slow(blocked.reason, blocked.place.clone()) })
     }
 
     /// A direction without packets is neither fast nor slow.
@@ -466,6 +476,11 @@ impl DirectionFacts<'_> {
 
     fn check_refused(&self) -> Option<Verdict> {
         let mut verdict = slow(self.refused?, "");
+        if self.look.as_ref().is_some_and(|look| look.counted == Some(0) && look.arrived == 0) {
+            verdict.remedy = Some("nothing to do: no packets come".to_owned());
+            verdict.idle = Some(Idle { for_s: None, was_fast: false });
+            return Some(verdict);
+        }
         if verdict.slow == Some("not-liberal") && self.window_age_s >= IDLE_S {
             verdict.remedy = Some(
                 "nothing to do: that was so when its last packet came; if more come, it is fast".to_owned(),

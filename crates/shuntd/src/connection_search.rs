@@ -1,7 +1,7 @@
 //! Finds the connections that `shunt why` is asked about, in conntrack and in the flow table.
 
 use crate::flow_entry::{expired_tuple, key_protocol, key_tuple, new_tuple};
-use nix::ifaddrs::getifaddrs;
+use nix::{ifaddrs::getifaddrs, sys::socket::SockaddrStorage};
 use shunt_api::{Counted, Proto, Selection, Tracked, Tuple};
 use shunt_bpf::{Arrival, Candidates, DataPlane, Entry, FlowTable, Key, abi};
 use shunt_core::reversed;
@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map::Entry as Slot},
     error::Error,
     hash::{BuildHasher, RandomState},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     thread,
     time::{Duration, Instant},
 };
@@ -31,6 +31,8 @@ pub struct Candidate {
     pub(crate) expired: [Option<abi::Expired>; 2],
     /// Whether the connection begins or ends at the router itself.
     pub(crate) local: bool,
+    /// Whether its packets are for a group of hosts: broadcast or multicast.
+    pub(crate) to_group: bool,
     /// The devices by which Linux routes to the sources of both tuples: the two hosts, each before translation.
     pub(crate) devices: [BTreeSet<u32>; 2],
     /// What a second look has seen of each direction.
@@ -207,17 +209,21 @@ impl Search {
                 matches.add(Candidate::new(*protocol, tuples));
             }
         }
-        let local: HashSet<IpAddr> = getifaddrs()?
-            .filter_map(|interface| {
-                let address = interface.address?;
-                let v4 = address.as_sockaddr_in().map(|a| IpAddr::from(a.ip()));
-                v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::from(a.ip())))
-            })
-            .collect();
+        let ip = |address: SockaddrStorage| {
+            let v4 = address.as_sockaddr_in().map(|a| IpAddr::from(a.ip()));
+            v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::from(a.ip())))
+        };
+        let (mut local, mut broadcast) = (HashSet::new(), HashSet::from([Ipv4Addr::BROADCAST.into()]));
+        for interface in getifaddrs()? {
+            local.extend(interface.address.and_then(ip));
+            broadcast.extend(interface.broadcast.and_then(ip));
+        }
         let (mut first, more) = matches.found();
         for candidate in &mut first {
             // The sources of the two directions are the two hosts, each before translation.
             candidate.local = candidate.tuples.iter().any(|tuple| local.contains(&tuple.src));
+            let to = candidate.tuples[0].dst;
+            candidate.to_group = to.is_multicast() || broadcast.contains(&to);
             self.add_expired(candidate)?;
             for (tuple, devices) in candidate.tuples.iter().zip(&mut candidate.devices) {
                 *devices = shunt_kernel::devices_to(&[tuple.src])?;
@@ -379,6 +385,7 @@ impl Candidate {
             flows: [Vec::new(), Vec::new()],
             expired: [None, None],
             local: false,
+            to_group: false,
             devices: [BTreeSet::new(), BTreeSet::new()],
             looks: [None, None],
         }

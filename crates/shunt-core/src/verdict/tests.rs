@@ -49,6 +49,7 @@ fn facts(tracked: &Tracked) -> DirectionFacts<'_> {
         needs_reply: None,
         learns: true,
         local: false,
+        to_group: false,
         beside_ports: Vec::new(),
         off_ports: [None, None],
         bridged_off_ports: [Vec::new(), Vec::new()],
@@ -113,6 +114,8 @@ fn the_configuration_and_blocked_ports_give_the_reason_for_every_connection() {
     let off =
         DirectionFacts { off: Some("src 192.0.2.1".to_owned()), excluded: true, ..facts(&udp) }.verdict();
     assert_eq!((off.slow, off.detail.as_str()), (Some("off"), "src 192.0.2.1"));
+    let group = DirectionFacts { to_group: true, local: true, ..facts(&udp) }.verdict();
+    assert!(group.slow == Some("not-ours") && group.detail.contains("broadcast"), "{group:?}");
     let local = DirectionFacts { local: true, ..facts(&udp) }.verdict();
     assert!(local.detail.contains("the router itself"), "{local:?}");
     let off = DirectionFacts { learns: false, ..facts(&udp) }.verdict();
@@ -268,6 +271,14 @@ fn a_second_look_tells_dropped_packets_fragments_and_other_devices_from_silence(
     let look = || Look { over_ms: 500, mtu: 1500, mean_bytes: 128, ..Look::default() };
     let stayed = |ago_s| Some(Stayed { port: "lan0".to_owned(), ago_s });
 
+    let refused =
+        DirectionFacts { refused: Some("not-liberal"), ..with(Look { counted: Some(0), ..look() }) };
+    let refused = refused.verdict();
+    assert!(
+        refused.idle.is_some() && refused.remedy.unwrap().contains("no packets come"),
+        "{}",
+        refused.detail
+    );
     let silent = with(Look { counted: Some(0), ..look() }).verdict();
     assert!(silent.idle.is_some() && silent.remedy.unwrap().contains("no packets come"), "{}", silent.detail);
 

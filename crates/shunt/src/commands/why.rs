@@ -70,11 +70,16 @@ async fn no_connection(which: &NamedConnections, context: &Context) -> Failure {
 }
 
 /// What is said if there is no such connection.
-const UNSEEN: &str =
-    "no such connection: neither conntrack nor Shunt has seen it, as if a rule refused its first packet";
+const UNSEEN: &str = "no such connection in conntrack or among the flows";
 
 fn unseen() -> Failure {
-    Failure::new(FailureCode::NoConnection, format!("{UNSEEN}; `shunt flows` lists those with packets now"))
+    Failure::new(
+        FailureCode::NoConnection,
+        format!(
+            "{UNSEEN}; if its packets do arrive, a rule drops or rejects the first one: see the counters in `nft list \
+         ruleset`; `shunt flows` lists connections with packets"
+        ),
+    )
 }
 
 /// The answer of the daemon, which knows at least one such connection.

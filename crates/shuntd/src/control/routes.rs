@@ -301,8 +301,8 @@ async fn find_and_explain(share: Arc<Share>, selection: Selection) -> Result<Wri
     Ok(Box::new(move |pieces| pieces.json(&Explanation { connections, more })))
 }
 
-/// Explains the connections that a job finds, after a second look at them if it could change an answer. Returns how many
-/// more there are, too.
+/// Explains the connections that a job finds, after a second look at them if it could change an answer. Returns how
+/// many more there are, too.
 async fn explained(share: &Share, job: Job<Found>) -> Result<(Vec<Explained>, u64), Refusal> {
     let found = on_other_thread(move || job.run()).await??;
     let first = explain(share, found.candidates.clone()).await?;

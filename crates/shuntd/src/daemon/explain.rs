@@ -94,6 +94,7 @@ fn direction_facts<'c>(
         needs_reply: needs_reply(daemon, traffic),
         learns: config.learn,
         local: candidate.local,
+        to_group: candidate.to_group,
         beside_ports: daemon.core.links_beside_ports().map(|link| link.name.clone()).collect(),
         off_ports: hosts.map(|devices| off_port(daemon, devices)),
         bridged_off_ports: hosts.map(|devices| members_off_ports(daemon, devices)),

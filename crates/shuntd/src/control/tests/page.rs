@@ -100,6 +100,7 @@ fn candidate() -> Candidate {
         flows: [Vec::new(), Vec::new()],
         expired: [None, None],
         local: false,
+        to_group: false,
         devices: Default::default(),
         looks: [None, None],
     }
