@@ -205,8 +205,8 @@ fn instead_of(command: &str) -> Option<&'static str> {
         );
     }
     Some(match command {
-        "start" | "run" | "attach" | "enable" => "`shunt up` starts an instance",
-        "stop" | "kill" | "detach" | "disable" => "`shunt down` stops an instance",
+        "start" | "run" | "attach" => "`shunt up` starts an instance",
+        "stop" | "kill" | "detach" => "`shunt down` stops an instance",
         "show" | "info" | "stats" | "counters" => {
             "`shunt status` has the counters, `shunt flows` the connections"
         }
@@ -216,6 +216,10 @@ fn instead_of(command: &str) -> Option<&'static str> {
         }
         "reset" | "clear" => "`shunt flush` sends all connections back to the slow path",
         "add" | "del" | "delete" => "`shunt flow add` and `shunt flow del` manage flows by hand",
+        "disable" | "pause" => {
+            "`shunt off HOST` turns the fast path off for a host, `shunt down` stops an instance"
+        }
+        "enable" => "`shunt up` starts an instance, `shunt on HOST` ends a rule of `shunt off`",
         "explain" | "debug" => "`shunt why` explains why a connection is fast or slow",
         "check-config" | "test" => "`shunt up --dry-run` reads the configuration and attaches nothing",
         "version" => "`shunt --version`",

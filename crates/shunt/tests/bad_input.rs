@@ -26,9 +26,10 @@ const FILES: [(&str, &str); 12] = [
 ];
 
 /// What is typed, the exit code, the thing, and the way out.
-const BAD: [(&str, i32, &str, &str); 185] = [
+const BAD: [(&str, i32, &str, &str); 186] = [
     ("start", 2, "'start'", "`shunt up` starts an instance"),
     ("upp", 2, "'upp'", "'up'"),
+    ("disable laptop", 2, "'disable'", "`shunt off HOST`"),
     ("status --instance A", 2, "`A`", "use 1 to 32 of a-z"),
     ("flows --proto icmp", 2, "'icmp'", "expected one of tcp, udp"),
     ("flows --src 1.2.3", 2, "`1.2.3`", "such as 192.0.2.1"),

@@ -384,7 +384,7 @@ fn a_reload_sets_queues_and_lets_another_process_take_over_while_flows_go_on() {
     let (before, process) = (shuntd.status(), engine_pid(&shuntd));
     let answer = reload("[qos.r1]\nrate = \"500M\"");
     assert!(
-        answer.contains("\"key\":\"qos.r1\",\"from\":\"none\"") && answer.contains("in-place"),
+        answer.contains("\"key\":\"qos.r1.rate\",\"from\":\"none\"") && answer.contains("in-place"),
         "{answer}"
     );
     assert_eq!((queues(&shuntd).qos.rate.0, engine_pid(&shuntd)), (500_000_000, process));

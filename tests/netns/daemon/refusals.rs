@@ -71,10 +71,10 @@ fn devices_that_cannot_be_ports_are_refused() {
         &lab,
         "--port r0 --port ifb7 --engine xdp",
         FailureCode::NoNativeXdp,
-        &["ifb7", "the engine tc"],
+        &["ifb7", "use tc or auto"],
     );
     lab.wan().ns.run("ethtool -K wan0 gro off");
-    up_refuses(&lab, "--engine xdp", FailureCode::NoNativeXdp, &["port r1", "peer", "GRO", "the engine tc"]);
+    up_refuses(&lab, "--engine xdp", FailureCode::NoNativeXdp, &["port r1", "peer", "GRO", "use tc or auto"]);
     lab.wan().ns.run("ethtool -K wan0 gro on");
     lab.router().run("ip address flush dev r0; ip address flush dev r1");
     up_refuses(&lab, "", FailureCode::PortMissing, &["no port", "--port"]);
@@ -94,7 +94,7 @@ fn a_device_without_an_ethernet_header_uses_tc_and_cannot_be_given_to_xdp() {
         &lab,
         "--port r0 --port r1 --engine xdp",
         FailureCode::NoNativeXdp,
-        &["r1", "no Ethernet header", "the engine tc"],
+        &["r1", "no Ethernet header", "use tc or auto"],
     );
     for engine in ["auto", "xdp", "external"] {
         let shuntd = Shuntd::on(lab.router()).engine(engine).start();

@@ -98,7 +98,7 @@ fn variants_are_measured_and_never_compared_with_each_other() {
     });
     assert_eq!(reading["labels"], labels);
     assert_eq!(reading["position"]["of"], "forwarded, IPv6, NAT, 20 flows, both directions");
-    let output = shunt.run(&format!("compare {plain} {other}"));
+    let output = shunt.run(&format!("compare {plain} {other} --verbose"));
     assert!(output.out.contains("slow 128: only in A"), "{}{}", output.out, output.err);
 
     let sweep = "bench sweep --json --from 1M --to 1M --time 200ms";

@@ -55,7 +55,7 @@ fn is_missing(error: &anyhow::Error) -> bool {
     error.downcast_ref().is_some_and(|failure: &Failure| failure.code == FailureCode::NoConnection)
 }
 
-/// Turn the fast path off for a host, a port or a connection, at once; without arguments, show for which it is off.
+/// Turn the fast path off for a host, a TCP or UDP port, or a connection, at once; without arguments, list the rules.
 ///
 /// All packets of these connections take the slow path, as they would without Shunt; `shunt why` gives the reason
 /// `off`. A rule holds until `shunt on` removes it or its time is over, also across restarts. Flows that were added by
