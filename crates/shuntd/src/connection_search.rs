@@ -216,7 +216,13 @@ impl Search {
         let (mut local, mut broadcast) = (HashSet::new(), HashSet::from([Ipv4Addr::BROADCAST.into()]));
         for interface in getifaddrs()? {
             local.extend(interface.address.and_then(ip));
-            broadcast.extend(interface.broadcast.and_then(ip));
+            // Linux takes the last address of a network for broadcast, whatever the device says.
+            if let (Some(IpAddr::V4(address)), Some(IpAddr::V4(mask))) =
+                (interface.address.and_then(ip), interface.netmask.and_then(ip))
+                && mask.to_bits().count_ones() <= 30
+            {
+                broadcast.insert(IpAddr::V4(address | !mask));
+            }
         }
         let (mut first, more) = matches.found();
         for candidate in &mut first {

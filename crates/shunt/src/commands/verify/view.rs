@@ -84,7 +84,13 @@ fn verdict(report: &Report) -> String {
             text
         }
         Verdict::Differs => {
-            format!("{} {compared}\n", style::warning(format!("{}:", differs(&fast, &slow))))
+            let what = match differs(&fast, &slow) {
+                nothing if nothing.is_empty() => {
+                    format!("{} of the fast path alone", units::count(fast.dropped(), "drop"))
+                }
+                faults => faults,
+            };
+            format!("{} {compared}\n", style::warning(format!("{what}:")))
         }
         Verdict::CannotTell => {
             let faults = [&fast, &slow].into_iter().flat_map(|path| path.faults.values()).sum::<u64>();
