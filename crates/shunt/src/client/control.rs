@@ -258,6 +258,6 @@ fn not_running(instance: &Instance) -> Failure {
 }
 
 /// Whether a request failed because no daemon runs.
-pub(super) fn is_not_running(error: &anyhow::Error) -> bool {
+pub(crate) fn is_not_running(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Failure>().is_some_and(|failure| failure.code == FailureCode::NotRunning)
 }

@@ -3,11 +3,11 @@
 pub(crate) mod view;
 
 use crate::{
+    client::control::is_not_running,
     command::{Command, Context},
     daemon::Program,
     output::Show,
 };
-use shunt_api::{Failure, FailureCode};
 use view::Next;
 
 /// No arguments: what `shunt` says without a command.
@@ -39,10 +39,6 @@ impl Command for NextArgs {
         };
         show(&next)
     }
-}
-
-fn is_not_running(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Failure>().is_some_and(|failure| failure.code == FailureCode::NotRunning)
 }
 
 /// The devices that the daemon would choose; empty if there are none, or without the daemon's program.

@@ -1,7 +1,7 @@
 //! `shunt restart`: starts the next daemon, which takes over without a gap.
 
 use crate::{
-    client::control::Client,
+    client::control::{Client, is_not_running},
     command::{Command, Context},
     daemon::{POLL_INTERVAL, runtime_dir, wait_gone},
     output::Show,
@@ -72,7 +72,9 @@ async fn restart(client: &Client, instance: &Instance) -> anyhow::Result<Restart
     let begun: Restart = match client.post("/v1/restart").await {
         Ok(begun) => begun,
         // It has ended before its answer was on its way.
-        Err(_) if was_running && client.pid().await?.is_none() => return Err(all_slow(instance).into()),
+        Err(error) if was_running && (is_not_running(&error) || client.pid().await?.is_none()) => {
+            return Err(all_slow(instance).into());
+        }
         Err(error) => return Err(without_restart(error)),
     };
     let next = begun.next.ok_or_else(|| failed("the daemon has started no other one"))?;
