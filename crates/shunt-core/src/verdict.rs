@@ -86,7 +86,9 @@ pub struct Stayed {
 
 /// Whether an answer could be another one after a second look at the packets.
 pub fn is_doubtful(slow: Option<&str>, idle: Option<Idle>) -> bool {
-    let doubtful = ["miss", "stale", "pending", "retiring", "not-proved", "not-liberal"];
+    let unclear = ["miss", "stale", "pending", "retiring", "not-proved", "not-liberal"];
+    let blocked = ["ruleset", "capture", "egress-capture", "ingress-filter", "egress-filter"];
+    let doubtful = [&unclear[..], &blocked[..]].concat();
     idle.is_some() || slow.is_some_and(|why| doubtful.contains(&why))
 }
 
@@ -430,7 +432,10 @@ impl DirectionFacts<'_> {
 
     fn check_learning_blocked(&self) -> Option<Verdict> {
         let blocked = self.learning_blocked.as_ref()?;
-        let idle = self.check_idle().and_then(|verdict| verdict.idle);
+        // Nothing is kept of packets that teach nothing, so only conntrack tells whether any come.
+        let none_come = self.look.as_ref().is_some_and(|look| look.counted == Some(0));
+        let known = none_come.then(|| self.check_idle().and_then(|verdict| verdict.idle));
+        let idle = known.map(|idle| idle.unwrap_or(Idle { for_s: None, was_fast: false }));
         Some(Verdict { idle, ..slow(blocked.reason, blocked.place.clone()) })
     }
 

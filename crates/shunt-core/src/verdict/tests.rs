@@ -320,6 +320,22 @@ fn a_second_look_tells_dropped_packets_fragments_and_other_devices_from_silence(
 }
 
 #[test]
+fn behind_a_rule_only_conntrack_tells_whether_packets_come() {
+    let udp = tracked(UDP, None, GOOD);
+    let behind = |counted: Option<Option<u64>>| {
+        let look = counted.map(|counted| Look { counted, ..Look::default() });
+        let rule = LearningBlocked { reason: "ruleset", place: "`queue` in a chain".to_owned() };
+        let last_use = Some(LastUse { ago_s: 6, fast: true });
+        DirectionFacts { learning_blocked: Some(rule), packets_seen: 0, last_use, look, ..facts(&udp) }
+            .verdict()
+    };
+    for counted in [None, Some(None), Some(Some(90))] {
+        assert_eq!((behind(counted).slow, behind(counted).idle), (Some("ruleset"), None), "{counted:?}");
+    }
+    assert_eq!(behind(Some(Some(0))).idle, Some(Idle { for_s: Some(6), was_fast: true }));
+}
+
+#[test]
 fn only_answers_that_silence_could_explain_are_doubtful() {
     let idle = Some(Idle { for_s: None, was_fast: true });
     assert!(is_doubtful(None, idle) && is_doubtful(Some("miss"), None) && is_doubtful(Some("stale"), None));
