@@ -225,6 +225,7 @@ impl Search {
             }
         }
         let (mut first, more) = matches.found();
+        let mut routes: HashMap<IpAddr, BTreeSet<u32>> = HashMap::new();
         for candidate in &mut first {
             // The sources of the two directions are the two hosts, each before translation.
             candidate.local = candidate.tuples.iter().any(|tuple| local.contains(&tuple.src));
@@ -232,7 +233,11 @@ impl Search {
             candidate.to_group = to.is_multicast() || broadcast.contains(&to);
             self.add_expired(candidate)?;
             for (tuple, devices) in candidate.tuples.iter().zip(&mut candidate.devices) {
-                *devices = shunt_kernel::devices_to(&[tuple.src])?;
+                // Many connections have the same ends.
+                *devices = match routes.entry(tuple.src) {
+                    Slot::Occupied(known) => known.get().clone(),
+                    Slot::Vacant(place) => place.insert(shunt_kernel::devices_to(&[tuple.src])?).clone(),
+                };
             }
         }
         Ok((first, more))
