@@ -31,9 +31,9 @@ pub struct Arrival {
     pub src: SocketAddr,
     /// Destination address and port.
     pub dst: SocketAddr,
-    /// The port.
+    /// The port by which it came.
     pub ifindex: u32,
-    /// When it arrived.
+    /// Time of arrival, in ticks of the kernel.
     pub at_ticks: u32,
     /// Whether it, or a copy of it, has left through a port.
     pub left: bool,

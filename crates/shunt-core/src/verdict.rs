@@ -86,11 +86,23 @@ pub struct Stayed {
 
 /// Whether an answer could be another one after a second look at the packets.
 pub fn is_doubtful(slow: Option<&str>, idle: Option<Idle>) -> bool {
-    let unclear = ["miss", "stale", "pending", "retiring", "not-proved", "not-liberal"];
-    let blocked = ["ruleset", "capture", "egress-capture", "ingress-filter", "egress-filter"];
-    let doubtful = [&unclear[..], &blocked[..]].concat();
-    idle.is_some() || slow.is_some_and(|why| doubtful.contains(&why))
+    idle.is_some() || slow.is_some_and(|why| DOUBTFUL.contains(&why))
 }
+
+/// Reasons that a direction without packets may have, too. Behind the last five, Shunt keeps nothing of packets.
+const DOUBTFUL: [Reason; 11] = [
+    "miss",
+    "stale",
+    "pending",
+    "retiring",
+    "not-proved",
+    "not-liberal",
+    "ruleset",
+    "capture",
+    "egress-capture",
+    "ingress-filter",
+    "egress-filter",
+];
 
 /// Packets of a tuple count together for this many seconds, as in bpf/include/learn/watch.h.
 pub const WINDOW_S: u64 = 10;
@@ -186,6 +198,9 @@ fn slow(reason: Reason, detail: impl Into<String>) -> Verdict {
 
 /// A pause of this many seconds is worth telling.
 const IDLE_S: u64 = 2;
+
+/// What to do if conntrack counts no packets.
+const NO_PACKETS: &str = "nothing to do: no packets come";
 
 /// What to do about packets that pass a device that is not a port.
 fn make_port(device: &str) -> String {
@@ -314,13 +329,25 @@ impl DirectionFacts<'_> {
         })
     }
 
+    /// Whether conntrack counted no packet during the second look.
+    fn none_come(&self) -> bool {
+        self.look.as_ref().is_some_and(|look| look.counted == Some(0))
+    }
+
+    /// The members of a bridge to the sender (0) or the receiver (1) that are not ports, and what to do; `None` without
+    /// such members.
+    fn members_off_ports(&self, end: usize) -> Option<(String, String)> {
+        let members = self.bridged_off_ports[end].join(", ");
+        let which = format!("; these devices of the bridge are not ports: {members}");
+        (!members.is_empty()).then(|| (which, make_port(&members)))
+    }
+
     /// Packets of a sender that Linux routes by another device than a port, while no port sees any.
     fn check_off_ports(&self) -> Option<Verdict> {
         let device = self.off_ports[0].as_ref()?;
-        let no_packets = self.look.as_ref().is_some_and(|look| look.counted == Some(0));
         let seen = self.packets_seen > 0 || self.look.as_ref().is_some_and(|look| look.arrived > 0);
         (!seen && self.flow.is_none()).then(|| Verdict {
-            idle: no_packets.then_some(Idle { for_s: None, was_fast: false }),
+            idle: self.none_come().then_some(Idle { for_s: None, was_fast: false }),
             remedy: Some(make_port(device)),
             ..slow("miss", format!("its packets arrive by {device}, which is not a port"))
         })
@@ -339,22 +366,15 @@ impl DirectionFacts<'_> {
         };
         let reason = if self.flow.is_some() { "stale" } else { "miss" };
         let (why, remedy) = match &self.off_ports[1] {
-            Some(device) => {
-                (format!("{arrived} left by {device}, which is not a port"), make_port(device))
+            Some(device) => (format!("{arrived} left by {device}, which is not a port"), make_port(device)),
+            None => {
+                let (which, remedy) = self.members_off_ports(1).unwrap_or_else(|| {
+                    let remedy = "see whether a rule drops them (the counters in `nft list ruleset`), and whether they \
+                                  have a route (`ip route get ADDRESS`)";
+                    (String::new(), remedy.to_owned())
+                });
+                (format!("{arrived} was not seen to leave through a port{which}"), remedy)
             }
-            None if !self.bridged_off_ports[1].is_empty() => {
-                let members = self.bridged_off_ports[1].join(", ");
-                (
-                    format!("{arrived} was not seen to leave through a port; these devices of the bridge are not ports: {members}"),
-                    make_port(&members),
-                )
-            }
-            None => (
-                format!("{arrived} was not seen to leave through a port"),
-                "see whether a rule drops them (the counters in `nft list ruleset`), and whether they have a route \
-                 (`ip route get ADDRESS`)"
-                    .to_owned(),
-            ),
         };
         Some(Verdict { remedy: Some(remedy), ..slow(reason, why) })
     }
@@ -371,15 +391,10 @@ impl DirectionFacts<'_> {
             let detail = format!("conntrack counts packets of {mean_bytes} bytes, and the MTU is {mtu}");
             return Some(slow("fragment", detail));
         }
-        let members = self.bridged_off_ports[0].join(", ");
-        let (which, remedy) = if members.is_empty() {
-            (
-                String::new(),
-                "`ip route get ADDRESS` shows the device of each end; name it with --port".to_owned(),
-            )
-        } else {
-            (format!("; these devices of the bridge are not ports: {members}"), make_port(&members))
-        };
+        let (which, remedy) = self.members_off_ports(0).unwrap_or_else(|| {
+            let remedy = "`ip route get ADDRESS` shows the device of each end; name it with --port";
+            (String::new(), remedy.to_owned())
+        });
         let detail = format!(
             "conntrack counted {counted} packets in {over_ms} ms, and no port has seen one of them{which}"
         );
@@ -433,8 +448,7 @@ impl DirectionFacts<'_> {
     fn check_learning_blocked(&self) -> Option<Verdict> {
         let blocked = self.learning_blocked.as_ref()?;
         // Nothing is kept of packets that teach nothing, so only conntrack tells whether any come.
-        let none_come = self.look.as_ref().is_some_and(|look| look.counted == Some(0));
-        let known = none_come.then(|| self.check_idle().and_then(|verdict| verdict.idle));
+        let known = self.none_come().then(|| self.check_idle().and_then(|verdict| verdict.idle));
         let idle = known.map(|idle| idle.unwrap_or(Idle { for_s: None, was_fast: false }));
         Some(Verdict { idle, ..slow(blocked.reason, blocked.place.clone()) })
     }
@@ -481,8 +495,8 @@ impl DirectionFacts<'_> {
 
     fn check_refused(&self) -> Option<Verdict> {
         let mut verdict = slow(self.refused?, "");
-        if self.look.as_ref().is_some_and(|look| look.counted == Some(0) && look.arrived == 0) {
-            verdict.remedy = Some("nothing to do: no packets come".to_owned());
+        if self.none_come() && self.look.as_ref().is_some_and(|look| look.arrived == 0) {
+            verdict.remedy = Some(NO_PACKETS.to_owned());
             verdict.idle = Some(Idle { for_s: None, was_fast: false });
             return Some(verdict);
         }
@@ -499,15 +513,9 @@ impl DirectionFacts<'_> {
         let (detail, remedy) = match seen {
             0 => {
                 let detail = format!("no packet of this flow was seen on any port in the last {WINDOW_S} s");
-                if self.look.as_ref().is_some_and(|look| look.counted == Some(0)) {
-                    return Verdict {
-                        slow: Some("miss"),
-                        detail,
-                        remedy: Some("nothing to do: no packets come".to_owned()),
-                        ..idle(None, false)
-                    };
-                }
-                let remedy = if self.protocol == UDP {
+                let remedy = if self.none_come() {
+                    NO_PACKETS
+                } else if self.protocol == UDP {
                     "nothing to do if the exchange is over, as after a DNS answer; if packets do arrive, their ingress device \
                      is not a port of Shunt"
                 } else {

@@ -250,7 +250,7 @@ pub(crate) fn state_dir() -> PathBuf {
     shunt_api::state_dir(env::var_os(STATE_DIR_VARIABLE), env::var_os(RUNTIME_DIR_VARIABLE))
 }
 
-/// Whether the daemon ended by what was asked of it, and not by a fault of which the log may say more.
+/// Whether the daemon refused what was asked of it. After any other end, its log may say more.
 fn is_refusal(code: FailureCode) -> bool {
     !matches!(code, FailureCode::Internal | FailureCode::KernelTooOld)
 }

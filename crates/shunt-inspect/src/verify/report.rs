@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, ops::Range};
 const PACKETS_WANTED: u64 = 100;
 /// From this share of fast packets on, what Linux drops can hide what the fast path loses.
 const DROPPED: f64 = 0.01;
-/// Loss on the fast path counts as its own beyond so many times that of the slow one, both with their intervals.
+/// How many times the slow path's loss that of the fast one must be to count as its own, both with their intervals.
 const MORE_LOSS: f64 = 2.0;
 /// Differences that a report shows; further ones are counted.
 const SHOWN: usize = 4;
