@@ -118,7 +118,7 @@ impl History {
             minutes: self.minutes.iter(self.clock).map(|(at, minute)| (at, Arc::clone(minute))).collect(),
             events: self.events.list(self.clock),
         };
-        self.file.replace(move || file::encode(kept))
+        self.file.replace(move |out| file::encode(kept, out))
     }
 }
 

@@ -5,7 +5,7 @@ use shunt_api::{Failure, FailureCode};
 use std::{
     fmt,
     fs::{self, File, OpenOptions},
-    io::{self, Read, Write},
+    io::{self, BufWriter, Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -28,7 +28,7 @@ pub(crate) struct KeptFile {
 pub(crate) struct Replacement {
     path: PathBuf,
     bytes_max: u64,
-    encode: Box<dyn FnOnce() -> Result<Vec<u8>, String> + Send>,
+    encode: Box<dyn FnOnce(&mut dyn Write) -> io::Result<()> + Send>,
     version: u64,
     written: Arc<Mutex<u64>>,
 }
@@ -97,10 +97,11 @@ impl KeptFile {
         Ok(bytes)
     }
 
-    /// New contents. `encode` runs on the thread that writes them.
+    /// New contents. `encode` runs on the thread that writes them, as it writes them: all of them in memory would be
+    /// megabytes.
     pub(crate) fn replace(
         &mut self,
-        encode: impl FnOnce() -> Result<Vec<u8>, String> + Send + 'static,
+        encode: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
     ) -> Replacement {
         self.version += 1;
         Replacement {
@@ -124,14 +125,39 @@ impl Replacement {
         if *written > self.version {
             return Ok(());
         }
-        let named = |why: &dyn fmt::Display| format!("{}: {why}", self.path.display());
-        let bytes = (self.encode)().map_err(|why| named(&why))?;
-        if bytes.len() as u64 > self.bytes_max {
-            return Err(named(&format!("would be longer than {} bytes", self.bytes_max)));
-        }
-        replace(&self.path, &bytes).map_err(|error| named(&error))?;
+        let (path, bytes_max, encode) = (&self.path, self.bytes_max, self.encode);
+        let replaced = replace(path, |file| {
+            let mut bounded = Bounded { file: BufWriter::new(file), bytes_max, left: bytes_max };
+            encode(&mut bounded)?;
+            bounded.flush()
+        });
+        replaced.map_err(|error| format!("{}: {error}", path.display()))?;
         *written = self.version;
         Ok(())
+    }
+}
+
+/// A file of at most so many bytes.
+struct Bounded<'a> {
+    file: BufWriter<&'a File>,
+    bytes_max: u64,
+    left: u64,
+}
+
+impl Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.left = self.left.checked_sub(bytes.len() as u64).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("would be longer than {} bytes", self.bytes_max),
+            )
+        })?;
+        self.file.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 
@@ -142,11 +168,11 @@ impl fmt::Debug for Replacement {
 }
 
 /// Writes a file so that it is whole whatever happens.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn replace(path: &Path, write: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(directory)?;
     let new = beside(path, "new");
-    let done = write_new(&new, bytes).and_then(|()| fs::rename(&new, path));
+    let done = write_new(&new, write).and_then(|()| fs::rename(&new, path));
     if done.is_err() {
         // The disk may be full: free the space.
         let _ = fs::remove_file(&new);
@@ -155,9 +181,9 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(path)?;
-    file.write_all(bytes)?;
+fn write_new(path: &Path, write: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(path)?;
+    write(&file)?;
     file.sync_all()
 }
 
@@ -186,7 +212,7 @@ mod tests {
     }
 
     fn say(file: &mut KeptFile, text: &'static str) -> Replacement {
-        file.replace(move || Ok(format!("words {text}").into_bytes()))
+        file.replace(move |out| write!(out, "words {text}"))
     }
 
     fn names(file: &KeptFile) -> Vec<String> {

@@ -190,9 +190,9 @@ impl OffRules {
     /// What the file is to have now.
     pub(crate) fn replacement(&mut self) -> Replacement {
         let rules = self.rules.clone();
-        self.file.replace(move || {
-            let text = serde_json::to_string_pretty(&rules).map_err(|error| error.to_string())?;
-            Ok(format!("{text}\n").into_bytes())
+        self.file.replace(move |out| {
+            serde_json::to_writer_pretty(&mut *out, &rules)?;
+            writeln!(out)
         })
     }
 }

@@ -297,7 +297,7 @@ impl SavingsBook {
             rounds: self.rounds.clone(),
             hours: self.hours.clone(),
         };
-        self.file.replace(move || file::encode(&kept))
+        self.file.replace(move |out| file::encode(&kept, out))
     }
 }
 

@@ -21,6 +21,7 @@ use shunt_api::{Failure, Usage, UsageQuery, WatchEvent};
 use shunt_bpf::DataPlane;
 use shunt_kernel::ConntrackEnds;
 use std::{
+    io::{self, Write},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
@@ -150,25 +151,26 @@ impl UsageThread {
     }
 
     /// The contents of the file: the ledger when it is written.
-    pub(crate) fn encode(&self) -> impl FnOnce() -> Result<Vec<u8>, String> + Send + use<> {
+    pub(crate) fn contents(&self) -> impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + use<> {
         let ledger = Arc::clone(&self.ledger);
         // A copy would take megabytes more; only readings and answers wait meanwhile.
-        move || lock(&ledger).encode()
+        move |out| lock(&ledger).encode(out)
     }
 
     pub(crate) fn totals(&self) -> HostTotals {
         HostTotals(Some(Arc::clone(&self.ledger)))
     }
 
-    /// Reads all counters a last time, and returns the ledger. Waits for the thread.
-    pub(crate) fn end(self, facts: Facts) -> Result<Vec<u8>, String> {
+    /// Reads all counters a last time, and returns the contents of the file. Waits for the thread.
+    pub(crate) fn end(self, facts: Facts) -> impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + use<> {
         self.read(facts);
-        let Self { requests, ledger, thread } = self;
+        let contents = self.contents();
+        let Self { requests, thread, .. } = self;
         drop(requests);
         if thread.join().is_err() {
             tracing::error!("the thread that counts what hosts use has panicked");
         }
-        lock(&ledger).encode()
+        contents
     }
 
     fn ask(&self, request: Request) {

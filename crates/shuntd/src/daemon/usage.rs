@@ -92,7 +92,7 @@ impl Daemon {
         }
         let is_due = due.writes(now);
         if !std::mem::replace(is_file_open, true) || is_due {
-            let contents = file.replace(thread.encode());
+            let contents = file.replace(thread.contents());
             self.keep("write-usage", contents, LOSS);
         }
     }
@@ -121,8 +121,7 @@ impl Daemon {
         let facts = self.usage_facts();
         let HostLedger { thread, mut file, .. } = self.usage.take()?;
         Some(move || {
-            let contents = thread.end(facts);
-            if let Err(why) = file.replace(move || contents).write() {
+            if let Err(why) = file.replace(thread.end(facts)).write() {
                 tracing::warn!("{why}; {LOSS}");
             }
         })

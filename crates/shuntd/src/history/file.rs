@@ -3,7 +3,11 @@
 use super::minute::{DeviceCounts, Minute};
 use serde::{Deserialize, Serialize};
 use shunt_api::HistoryEvent;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    sync::Arc,
+};
 
 /// More than a day with 16 ports takes.
 pub(crate) const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -48,7 +52,7 @@ struct FileMinute {
     saved: Option<f64>,
 }
 
-pub(super) fn encode(kept: Kept) -> Result<Vec<u8>, String> {
+pub(super) fn encode(kept: Kept, out: &mut dyn Write) -> io::Result<()> {
     let Kept { running, minutes, events } = kept;
     let minute = |(at, minute): (u64, Arc<Minute>)| FileMinute {
         at,
@@ -60,9 +64,8 @@ pub(super) fn encode(kept: Kept) -> Result<Vec<u8>, String> {
         saved: minute.saved_core_s,
     };
     let file = File { format: FORMAT, running, minutes: minutes.into_iter().map(minute).collect(), events };
-    let mut text = serde_json::to_vec(&file).map_err(|error| error.to_string())?;
-    text.push(b'\n');
-    Ok(text)
+    serde_json::to_writer(&mut *out, &file)?;
+    writeln!(out)
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Kept, String> {

@@ -7,7 +7,10 @@ use super::{
     traffic::Traffic,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io::{self, Write},
+};
 
 /// More than a week with all kinds of traffic takes.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -49,7 +52,7 @@ struct FileHour {
     own: OwnTime,
 }
 
-pub(super) fn encode(kept: &Kept) -> Result<Vec<u8>, String> {
+pub(super) fn encode(kept: &Kept, out: &mut dyn Write) -> io::Result<()> {
     let rounds = |rounds: &VecDeque<DatedRound>| {
         rounds.iter().map(|DatedRound { at, round }| FileRound { at: *at, round: *round }).collect()
     };
@@ -66,9 +69,8 @@ pub(super) fn encode(kept: &Kept) -> Result<Vec<u8>, String> {
         rounds: kept.rounds.iter().map(|(traffic, list)| (traffic.to_string(), rounds(list))).collect(),
         hours: kept.hours.0.iter().map(hour).collect(),
     };
-    let mut text = serde_json::to_vec(&file).map_err(|error| error.to_string())?;
-    text.push(b'\n');
-    Ok(text)
+    serde_json::to_writer(&mut *out, &file)?;
+    writeln!(out)
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Kept, String> {

@@ -296,7 +296,7 @@ mod tests {
         let ledger = ledger();
         assert_eq!(fast(&asked(&ledger, 2)), Some(502));
         // The file of an earlier version: four sums for each step, and nine for the totals.
-        let mut kept: serde_json::Value = serde_json::from_slice(&ledger.encode().unwrap()).unwrap();
+        let mut kept: serde_json::Value = serde_json::from_slice(&ledger.encoded()).unwrap();
         let shorten = |series: &mut serde_json::Value, sums: usize| {
             for step in
                 series.as_array_mut().unwrap().iter_mut().flat_map(|ring| ring.as_array_mut().unwrap())
@@ -322,7 +322,7 @@ mod tests {
         record.add(End::Host(Mac([2, 0, 0, 0, 0, 1])), IpAddr::from([192, 0, 2, 1]), sent);
         record.total.counted_s = 60;
         old.record(NOON + 3 * 3600, 60, record);
-        let again = Ledger::decode(&old.encode().unwrap()).unwrap();
+        let again = Ledger::decode(&old.encoded()).unwrap();
         let all = asked(&again, 2);
         let by_hour: Vec<_> = all.steps.iter().map(|step| step.fast.map(|fast| fast.bytes())).collect();
         assert_eq!((fast(&all), by_hour), (None, vec![None, None, None, Some(70)]));

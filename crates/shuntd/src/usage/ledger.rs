@@ -10,7 +10,11 @@ use super::{
 use serde::{Deserialize, Serialize};
 use shunt_api::HostUsage;
 use shunt_core::End;
-use std::{collections::HashMap, net::IpAddr};
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+    net::IpAddr,
+};
 
 /// The most hosts that are listed; what others use is added up.
 pub(crate) const HOSTS_MAX: usize = 256;
@@ -124,8 +128,15 @@ impl Ledger {
         Ok(ledger)
     }
 
-    pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
-        serde_json::to_vec(self).map_err(|error| error.to_string())
+    pub(crate) fn encode(&self, out: &mut dyn Write) -> io::Result<()> {
+        Ok(serde_json::to_writer(out, self)?)
+    }
+
+    #[cfg(test)]
+    pub(super) fn encoded(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.encode(&mut bytes).unwrap();
+        bytes
     }
 
     /// Notes that a daemon counts from now on, or that it ends as planned.
@@ -427,9 +438,9 @@ mod tests {
         record.total =
             Total { received: Counted { packets: 9, bytes: 900 }, counted_s: 60, ..Total::default() };
         ledger.record(NOON, 60, record);
-        let kept = ledger.encode().unwrap();
+        let kept = ledger.encoded();
         let again = Ledger::decode(&kept).unwrap();
-        assert_eq!(again.encode().unwrap(), kept);
+        assert_eq!(again.encoded(), kept);
         assert_eq!((everything(&again), again.time()), (3000, NOON));
         assert!(Ledger::decode(&kept[..kept.len() / 2]).is_err());
         assert!(Ledger::decode(b"[]").is_err());
@@ -440,7 +451,7 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.set_open(true);
         ledger.record(NOON, 60, of([(1, 10)]));
-        let written = ledger.encode().unwrap();
+        let written = ledger.encoded();
         ledger.record(NOON + 600, 60, of([(1, 20)]));
         assert!(!ledger.is_incomplete(NOON, NOON + 3600));
 
@@ -457,11 +468,11 @@ mod tests {
 
         // Ended as planned.
         again.set_open(false);
-        let third = Ledger::decode(&again.encode().unwrap()).unwrap();
+        let third = Ledger::decode(&again.encoded()).unwrap();
         assert_eq!((incomplete(&third), third.lost.len()), (incomplete(&again), 1));
         for _ in 0..2 * LOST_MAX {
             again.set_open(true);
-            again = Ledger::decode(&again.encode().unwrap()).unwrap();
+            again = Ledger::decode(&again.encoded()).unwrap();
         }
         assert_eq!((again.lost.len(), again.is_incomplete(NOON, NOON + 60)), (LOST_MAX, true));
     }
@@ -476,7 +487,7 @@ mod tests {
         for minute in 0..60 {
             ledger.record(NOON + 31 * 86_400 + minute * 60, 60, of((0..250).map(large)));
         }
-        let bytes = ledger.encode().unwrap().len() as u64;
+        let bytes = ledger.encoded().len() as u64;
         assert!((1_000_000..super::super::FILE_BYTES_MAX).contains(&bytes), "{bytes}");
     }
 
@@ -505,7 +516,7 @@ mod tests {
     fn a_router_without_a_clock_counts_for_the_time_at_which_it_went_off_until_its_clock_is_set() {
         let mut ledger = Ledger::default();
         ledger.record(NOON, 0, of([(1, 1)]));
-        let mut ledger = Ledger::decode(&ledger.encode().unwrap()).unwrap();
+        let mut ledger = Ledger::decode(&ledger.encoded()).unwrap();
         for _ in 0..100 {
             // 1970, for longer than an hour.
             ledger.record(60, 60, of([(1, 1)]));
