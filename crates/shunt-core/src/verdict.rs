@@ -52,6 +52,9 @@ pub struct DirectionFacts<'a> {
     pub bridged_off_ports: [Vec<String>; 2],
     /// What a second look has seen; `None` before it.
     pub look: Option<Look>,
+    /// Seconds since conntrack last saw data of a TCP connection, if it was after the last fast packet and nobody has
+    /// acknowledged it.
+    pub unacknowledged_s: Option<u64>,
     /// Seconds since the epoch last moved, and the cause; `None` if it has not moved since the daemon started.
     pub epoch_moved: Option<(u64, String)>,
 }
@@ -202,6 +205,10 @@ const IDLE_S: u64 = 2;
 /// What to do if conntrack counts no packets.
 const NO_PACKETS: &str = "nothing to do: no packets come";
 
+/// What to do about packets that arrive and do not leave.
+const DROPPED: &str = "see whether a rule drops them (the counters in `nft list ruleset`), and whether they have a route \
+                       (`ip route get ADDRESS`)";
+
 /// What to do about packets that pass a device that is not a port.
 fn make_port(device: &str) -> String {
     format!(
@@ -219,13 +226,16 @@ impl DirectionFacts<'_> {
         let checks = [
             Self::check_in_use,
             Self::check_eligible,
+            Self::check_ended,
             Self::check_off_ports,
             Self::check_stayed,
             Self::check_retired_as_idle,
             Self::check_pending_or_retired,
             Self::check_conntrack_state,
+            Self::check_fragments,
             Self::check_learning_blocked,
             Self::check_unseen,
+            Self::check_unacknowledged,
             Self::check_idle,
             Self::check_stale,
             Self::check_refused,
@@ -278,9 +288,11 @@ impl DirectionFacts<'_> {
     /// Whether this is a TCP connection that ends or has ended.
     fn has_ended(&self) -> bool {
         let ending = ["FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE"];
-        let state =
-            self.tracked.filter(|_| self.protocol == TCP).and_then(|tracked| tracked.state.as_deref());
-        state.is_some_and(|state| ending.contains(&state))
+        self.tcp_state().is_some_and(|state| ending.contains(&state))
+    }
+
+    fn tcp_state(&self) -> Option<&str> {
+        self.tracked.filter(|_| self.protocol == TCP).and_then(|tracked| tracked.state.as_deref())
     }
 
     fn check_in_use(&self) -> Option<Verdict> {
@@ -329,6 +341,15 @@ impl DirectionFacts<'_> {
         })
     }
 
+    /// A TCP connection that has ended sends nothing any more.
+    fn check_ended(&self) -> Option<Verdict> {
+        let state = self.tcp_state().filter(|state| ["TIME_WAIT", "CLOSE"].contains(state))?;
+        let was_fast = self.last_use.is_some_and(|last| last.fast);
+        let for_s = self.last_use.map(|last| last.ago_s).filter(|ago| *ago >= IDLE_S);
+        let over = slow("not-established", format!("its state in conntrack is {state}"));
+        Some(Verdict { idle: Some(Idle { for_s, was_fast }), ..over })
+    }
+
     /// Whether conntrack counted no packet during the second look.
     fn none_come(&self) -> bool {
         self.look.as_ref().is_some_and(|look| look.counted == Some(0))
@@ -368,29 +389,33 @@ impl DirectionFacts<'_> {
         let (why, remedy) = match &self.off_ports[1] {
             Some(device) => (format!("{arrived} left by {device}, which is not a port"), make_port(device)),
             None => {
-                let (which, remedy) = self.members_off_ports(1).unwrap_or_else(|| {
-                    let remedy = "see whether a rule drops them (the counters in `nft list ruleset`), and whether they \
-                                  have a route (`ip route get ADDRESS`)";
-                    (String::new(), remedy.to_owned())
-                });
+                let (which, remedy) =
+                    self.members_off_ports(1).unwrap_or_else(|| (String::new(), DROPPED.to_owned()));
                 (format!("{arrived} was not seen to leave through a port{which}"), remedy)
             }
         };
         Some(Verdict { remedy: Some(remedy), ..slow(reason, why) })
     }
 
+    /// What a second look has seen, if conntrack counts packets and no port has seen one as a packet of this
+    /// connection; and how many.
+    fn look_past_ports(&self) -> Option<(&Look, u64)> {
+        let look = self.look.as_ref().filter(|look| look.arrived == 0)?;
+        let counted = look.counted.filter(|packets| *packets > 0)?;
+        (self.packets_seen == 0 && self.refused.is_none()).then_some((look, counted))
+    }
+
+    fn check_fragments(&self) -> Option<Verdict> {
+        let (Look { mean_bytes, mtu, fragments, .. }, counted) = self.look_past_ports()?;
+        // Conntrack puts fragments together.
+        let is_fragmented = self.protocol == UDP && *mean_bytes > u64::from(*mtu) && *fragments >= counted;
+        let detail = || format!("conntrack counts packets of {mean_bytes} bytes, and the MTU is {mtu}");
+        is_fragmented.then(|| slow("fragment", detail()))
+    }
+
     /// What conntrack counts and no port has seen as a packet of this connection.
     fn check_unseen(&self) -> Option<Verdict> {
-        let Look { over_ms, counted, mean_bytes, mtu, arrived, fragments, .. } = self.look.as_ref()?;
-        let counted = counted.filter(|packets| *packets > 0)?;
-        if *arrived > 0 || self.packets_seen > 0 || self.refused.is_some() {
-            return None;
-        }
-        // Conntrack puts fragments together.
-        if self.protocol == UDP && *mean_bytes > u64::from(*mtu) && *fragments >= counted {
-            let detail = format!("conntrack counts packets of {mean_bytes} bytes, and the MTU is {mtu}");
-            return Some(slow("fragment", detail));
-        }
+        let (Look { over_ms, .. }, counted) = self.look_past_ports()?;
         let (which, remedy) = self.members_off_ports(0).unwrap_or_else(|| {
             let remedy = "`ip route get ADDRESS` shows the device of each end; name it with --port";
             (String::new(), remedy.to_owned())
@@ -399,6 +424,28 @@ impl DirectionFacts<'_> {
             "conntrack counted {counted} packets in {over_ms} ms, and no port has seen one of them{which}"
         );
         Some(Verdict { remedy: Some(remedy), ..slow("miss", detail) })
+    }
+
+    /// Data that a rule drops comes again after ever longer pauses. The next packet of a stale flow that leaves proves
+    /// the flow.
+    fn check_unacknowledged(&self) -> Option<Verdict> {
+        let ago_s = self.unacknowledged_s?;
+        let reason = match self.flow {
+            Some(FlowFacts { state: FlowState::Stale, .. }) => "stale",
+            Some(_) => return None,
+            None => "miss",
+        };
+        let is_quiet = self.look.as_ref().is_some_and(|look| look.arrived == 0);
+        (is_quiet && self.refused.is_none()).then(|| Verdict {
+            remedy: Some(format!("if the connection hangs, {DROPPED}")),
+            ..slow(
+                reason,
+                format!(
+                    "data came {ago_s} s ago, and conntrack has seen no acknowledgement; TCP waits longer before each \
+                     new try"
+                ),
+            )
+        })
     }
 
     fn check_pending_or_retired(&self) -> Option<Verdict> {

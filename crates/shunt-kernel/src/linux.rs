@@ -1,7 +1,7 @@
 //! Reads and changes the state of one network namespace.
 
 use crate::{
-    ConntrackTimeouts, Error, Forwarding, Liberal, XdpSupport,
+    Error, Forwarding, Liberal, XdpSupport,
     conntrack::Conntrack,
     ethtool::Ethtool,
     netdev::Netdev,
@@ -106,14 +106,6 @@ impl Linux {
         sysctl::conntrack_count()
     }
 
-    /// Reads conntrack's timeouts.
-    ///
-    /// # Errors
-    /// When connection tracking is not loaded.
-    pub fn conntrack_timeouts(&self) -> Result<ConntrackTimeouts, Error> {
-        sysctl::conntrack_timeouts()
-    }
-
     /// The address families whose bridged packets br_netfilter hands to iptables, by its sysctls; `None` if it is
     /// not loaded.
     pub fn bridge_calls(&self) -> Option<BridgeCalls> {
@@ -146,7 +138,7 @@ impl Linux {
     /// # Errors
     /// When conntrack cannot be read or changed.
     pub fn keep_silent(&mut self, silent: &[TrackedDirection]) -> Result<(), Error> {
-        let timeouts = self.conntrack_timeouts()?;
+        let timeouts = sysctl::conntrack_timeouts()?;
         self.conntrack()?.keep_silent(silent, timeouts)
     }
 
@@ -156,7 +148,7 @@ impl Linux {
     /// # Errors
     /// When conntrack cannot be read or changed.
     pub fn correct(&mut self, due: &[Correction], later: &[Correction]) -> Result<(), Error> {
-        let timeouts = self.conntrack_timeouts()?;
+        let timeouts = sysctl::conntrack_timeouts()?;
         self.conntrack()?.correct(due, later, timeouts)
     }
 

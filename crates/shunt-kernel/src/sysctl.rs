@@ -26,7 +26,11 @@ pub(crate) fn conntrack_count() -> u64 {
     number(&netfilter("nf_conntrack_count").to_string_lossy()).unwrap_or_default()
 }
 
-pub(crate) fn conntrack_timeouts() -> Result<ConntrackTimeouts, Error> {
+/// Reads conntrack's timeouts.
+///
+/// # Errors
+/// When connection tracking is not loaded.
+pub fn conntrack_timeouts() -> Result<ConntrackTimeouts, Error> {
     let seconds = |name| {
         let path = netfilter(name);
         number(&path.to_string_lossy()).map(Duration::from_secs)

@@ -5,6 +5,7 @@ use nix::{ifaddrs::getifaddrs, sys::socket::SockaddrStorage};
 use shunt_api::{Counted, Proto, Selection, Tracked, Tuple};
 use shunt_bpf::{Arrival, Candidates, DataPlane, Entry, FlowTable, Key, abi};
 use shunt_core::reversed;
+use shunt_kernel::ConntrackTimeouts;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map::Entry as Slot},
     error::Error,
@@ -37,6 +38,28 @@ pub struct Candidate {
     pub(crate) devices: [BTreeSet<u32>; 2],
     /// What a second look has seen of each direction.
     pub(crate) looks: [Option<Look>; 2],
+    /// What conntrack waits for; `None` if it waits for nothing, or if that is not known.
+    pub(crate) unacknowledged: Option<Unacknowledged>,
+}
+
+/// Data of an established TCP connection of which conntrack has seen no acknowledgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unacknowledged {
+    /// Seconds since conntrack saw the last packet.
+    pub(crate) since_s: u64,
+    /// A connection that has been silent for so long may have as little time left for that reason alone.
+    pub(crate) silent_s: u64,
+}
+
+impl Unacknowledged {
+    /// Conntrack gives a connection with such data a shorter timeout.
+    fn new(entry: &Tracked, timeouts: ConntrackTimeouts) -> Option<Self> {
+        let is_established = entry.protocol == 6 && entry.state.as_deref() == Some("ESTABLISHED");
+        let left = u64::from(entry.timeout_s.filter(|_| is_established)?);
+        let whole = timeouts.tcp_unacknowledged.as_secs();
+        let silent_s = timeouts.tcp_established.as_secs().checked_sub(whole)?;
+        (left > 0).then_some(Self { since_s: whole.checked_sub(left)?, silent_s })
+    }
 }
 
 /// What a second look has seen of a direction.
@@ -203,12 +226,6 @@ impl Search {
                 matches.add(candidate);
             }
         }
-        for (protocol, tuple) in further {
-            let tuples = [*tuple, reversed(*tuple)];
-            if !matches.is_tracked(*protocol, *tuple) && self.which.has(*protocol, &tuples) {
-                matches.add(Candidate::new(*protocol, tuples));
-            }
-        }
         let ip = |address: SockaddrStorage| {
             let v4 = address.as_sockaddr_in().map(|a| IpAddr::from(a.ip()));
             v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::from(a.ip())))
@@ -222,6 +239,14 @@ impl Search {
                 && mask.to_bits().count_ones() <= 30
             {
                 broadcast.insert(IpAddr::V4(address | !mask));
+            }
+        }
+        for (protocol, tuple) in further {
+            let tuples = [*tuple, reversed(*tuple)];
+            // To the router itself: the connection is over, or it is not tracked.
+            let is_local = local.contains(&tuple.src) || local.contains(&tuple.dst);
+            if !is_local && !matches.is_tracked(*protocol, *tuple) && self.which.has(*protocol, &tuples) {
+                matches.add(Candidate::new(*protocol, tuples));
             }
         }
         let (mut first, more) = matches.found();
@@ -256,11 +281,18 @@ impl Search {
     }
 
     fn add_conntrack_entries(&self, matches: &mut Matches) -> Result<(), shunt_kernel::Error> {
+        let timeouts = shunt_kernel::conntrack_timeouts().ok();
         for entry in shunt_kernel::conntrack_table()? {
             let entry = entry?;
             let (protocol, tuples) = (entry.protocol, [entry.orig.tuple(), entry.reply.tuple()]);
             if self.which.has(protocol, &tuples) {
-                matches.add_tracked(Candidate { tracked: Some(entry), ..Candidate::new(protocol, tuples) });
+                let unacknowledged = timeouts.and_then(|timeouts| Unacknowledged::new(&entry, timeouts));
+                let tracked = Some(entry);
+                matches.add_tracked(Candidate {
+                    tracked,
+                    unacknowledged,
+                    ..Candidate::new(protocol, tuples)
+                });
             }
         }
         matches.end_tracked();
@@ -399,6 +431,7 @@ impl Candidate {
             to_group: false,
             devices: [BTreeSet::new(), BTreeSet::new()],
             looks: [None, None],
+            unacknowledged: None,
         }
     }
 
@@ -433,6 +466,33 @@ mod tests {
             Which::Selected(Selection { sport: Some(53), proto: Some(Proto::Tcp), ..Selection::default() });
         assert!(of_tcp.has(6, &both) && !of_tcp.has(17, &both) && !of_tcp.has(1, &both));
         assert!(Which::Selected(Selection::default()).has(1, &both));
+    }
+
+    #[test]
+    fn a_shortened_timeout_tells_of_data_without_acknowledgement() {
+        let seconds = Duration::from_secs;
+        let timeouts = ConntrackTimeouts {
+            udp: seconds(30),
+            udp_stream: seconds(120),
+            tcp_established: seconds(7440),
+            tcp_unacknowledged: seconds(300),
+            tcp_close: seconds(10),
+            tcp_be_liberal: false,
+        };
+        let waits = |state: &str, timeout_s| {
+            let entry = serde_json::json!({
+                "family": 4, "protocol": 6, "timeout_s": timeout_s, "state": state, "status": 0, "use": 1,
+                "orig": { "src": "192.0.2.1", "dst": "192.0.2.2", "fast": { "packets": 0, "bytes": 0 } },
+                "reply": { "src": "192.0.2.2", "dst": "192.0.2.1", "fast": { "packets": 0, "bytes": 0 } },
+            });
+            Unacknowledged::new(&serde_json::from_value(entry).unwrap(), timeouts)
+        };
+        let since = |since_s| Some(Unacknowledged { since_s, silent_s: 7140 });
+        assert_eq!(waits("ESTABLISHED", Some(280)), since(20));
+        assert_eq!(waits("ESTABLISHED", Some(300)), since(0));
+        for (state, left) in [("ESTABLISHED", Some(301)), ("ESTABLISHED", None), ("LAST_ACK", Some(20))] {
+            assert_eq!(waits(state, left), None, "{state} {left:?}");
+        }
     }
 
     #[test]

@@ -54,6 +54,7 @@ fn facts(tracked: &Tracked) -> DirectionFacts<'_> {
         off_ports: [None, None],
         bridged_off_ports: [Vec::new(), Vec::new()],
         look: None,
+        unacknowledged_s: None,
         epoch_moved: Some((3, "route".to_owned())),
     }
 }
@@ -317,6 +318,54 @@ fn a_second_look_tells_dropped_packets_fragments_and_other_devices_from_silence(
         (routed.detail.as_str(), routed.idle),
         ("its packets arrive by lan1, which is not a port", None)
     );
+}
+
+#[test]
+fn a_tcp_connection_that_has_ended_is_not_slow() {
+    for state in ["TIME_WAIT", "CLOSE"] {
+        let closed = tracked(TCP, Some(state), GOOD);
+        let last_use = Some(LastUse { ago_s: 4, fast: true });
+        let ended = DirectionFacts { flow: flow(FlowState::Retired), last_use, ..facts(&closed) }.verdict();
+        assert_eq!(ended.idle, Some(Idle { for_s: Some(4), was_fast: true }));
+        assert!(ended.detail.ends_with(state) && ended.remedy.unwrap().contains("has ended"));
+    }
+    // The other end may still send.
+    let half = tracked(TCP, Some("CLOSE_WAIT"), GOOD);
+    assert_eq!(facts(&half).verdict().idle, None);
+}
+
+#[test]
+fn fragments_are_named_behind_a_capture_too() {
+    let udp = tracked(UDP, None, GOOD);
+    let blocked = LearningBlocked { reason: "egress-capture", place: "on wan0".to_owned() };
+    let captured = DirectionFacts { learning_blocked: Some(blocked), packets_seen: 0, ..facts(&udp) };
+    let look =
+        |mean_bytes| Look { counted: Some(9), fragments: 18, mtu: 1500, mean_bytes, ..Look::default() };
+    let seen =
+        |mean_bytes| DirectionFacts { look: Some(look(mean_bytes)), ..captured.clone() }.verdict().slow;
+    assert_eq!((seen(3028), seen(1500)), (Some("fragment"), Some("egress-capture")));
+}
+
+#[test]
+fn data_that_nobody_acknowledges_is_not_called_idle() {
+    let tcp = tracked(TCP, Some("ESTABLISHED"), GOOD);
+    let silent = DirectionFacts {
+        flow: flow(FlowState::Stale),
+        last_use: Some(LastUse { ago_s: 60, fast: true }),
+        packets_seen: 0,
+        window_age_s: 20,
+        look: Some(Look { counted: Some(0), ..Look::default() }),
+        ..facts(&tcp)
+    };
+    assert!(silent.verdict().idle.is_some());
+    let waits = DirectionFacts { unacknowledged_s: Some(20), ..silent };
+    let verdict = waits.verdict();
+    assert_eq!((verdict.slow, verdict.idle), (Some("stale"), None));
+    assert!(
+        verdict.detail.starts_with("data came 20 s ago") && verdict.remedy.unwrap().contains("a rule drops")
+    );
+    assert_eq!(DirectionFacts { flow: None, ..waits.clone() }.verdict().slow, Some("miss"));
+    assert_eq!(DirectionFacts { refused: Some("class"), ..waits }.verdict().slow, Some("class"));
 }
 
 #[test]

@@ -287,7 +287,7 @@ fn conntrack_timeouts_are_read_from_this_namespace() {
         sh("echo 17 > /proc/sys/net/netfilter/nf_conntrack_udp_timeout
             echo 16 > /proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream
             echo 4000 > /proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established");
-        let timeouts = linux.conntrack_timeouts().unwrap();
+        let timeouts = shunt_kernel::conntrack_timeouts().unwrap();
         let seconds = [timeouts.udp, timeouts.udp_stream, timeouts.tcp_established].map(|t| t.as_secs());
         assert_eq!(seconds, [17, 16, 4000]);
     });

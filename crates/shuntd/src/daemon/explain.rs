@@ -2,7 +2,7 @@
 
 use super::{Daemon, settings::hold_flags};
 use crate::{
-    connection_search::{self, Candidate},
+    connection_search::{self, Candidate, Unacknowledged},
     flow_engine::engine_before_tc,
     flow_entry::{entry_state, flow_key, key_ingress, read_clock},
     off_rules::unix_time,
@@ -98,6 +98,7 @@ fn direction_facts<'c>(
         beside_ports: daemon.core.links_beside_ports().map(|link| link.name.clone()).collect(),
         off_ports: hosts.map(|devices| off_port(daemon, devices)),
         bridged_off_ports: hosts.map(|devices| members_off_ports(daemon, devices)),
+        unacknowledged_s: unacknowledged_s(candidate, clock),
         look: candidate.looks[at].as_ref().map(|look| look_facts(daemon, look, clock)),
         epoch_moved: daemon.last_move.map(|(at, cause)| (at.elapsed().as_secs(), cause.to_string())),
     }
@@ -112,6 +113,15 @@ fn last_use_ticks(
     let expired = candidate.expired[usize::from(dir == DirectionName::Reply)];
     flow.map(|(_, entry)| (entry.flow.seen_ticks, entry.pkts() > 0))
         .or_else(|| expired.map(|past| (past.seen_ticks, past.pkts > 0)))
+}
+
+/// Since when conntrack waits for an acknowledgement; `None` if it may have gone by the fast path.
+fn unacknowledged_s(candidate: &Candidate, clock: TickClock) -> Option<u64> {
+    let Unacknowledged { since_s, silent_s } = candidate.unacknowledged?;
+    let uses = candidate.flows.iter().flatten().map(|(_, entry)| entry.flow.seen_ticks);
+    let past = candidate.expired.iter().flatten().map(|past| past.seen_ticks);
+    let last_use_s = uses.chain(past).map(|ticks| clock.seconds_since(ticks)).min()?;
+    (since_s + 1 < last_use_s && last_use_s < silent_s).then_some(since_s)
 }
 
 /// Seconds since the window began in which the packets of a tuple are counted.
