@@ -52,9 +52,8 @@ pub struct DirectionFacts<'a> {
     pub bridged_off_ports: [Vec<String>; 2],
     /// What a second look has seen; `None` before it.
     pub look: Option<Look>,
-    /// Seconds since conntrack last saw data of a TCP connection, if it was after the last fast packet and nobody has
-    /// acknowledged it.
-    pub unacknowledged_s: Option<u64>,
+    /// Seconds since packets of the direction have come again after its last fast one; `None` if that is not sure.
+    pub later_packets_s: Option<u64>,
     /// Seconds since the epoch last moved, and the cause; `None` if it has not moved since the daemon started.
     pub epoch_moved: Option<(u64, String)>,
 }
@@ -235,7 +234,7 @@ impl DirectionFacts<'_> {
             Self::check_fragments,
             Self::check_learning_blocked,
             Self::check_unseen,
-            Self::check_unacknowledged,
+            Self::check_not_left,
             Self::check_idle,
             Self::check_stale,
             Self::check_refused,
@@ -383,7 +382,7 @@ impl DirectionFacts<'_> {
         let arrived = if look.arrived > 0 {
             format!("packets arrive on {port}, and the last of them")
         } else {
-            format!("its last packet arrived on {port} {ago_s} s ago, and")
+            format!("a packet arrived on {port} {ago_s} s ago, and")
         };
         let reason = if self.flow.is_some() { "stale" } else { "miss" };
         let (why, remedy) = match &self.off_ports[1] {
@@ -426,24 +425,16 @@ impl DirectionFacts<'_> {
         Some(Verdict { remedy: Some(remedy), ..slow("miss", detail) })
     }
 
-    /// Data that a rule drops comes again after ever longer pauses. The next packet of a stale flow that leaves proves
-    /// the flow.
-    fn check_unacknowledged(&self) -> Option<Verdict> {
-        let ago_s = self.unacknowledged_s?;
-        let reason = match self.flow {
-            Some(FlowFacts { state: FlowState::Stale, .. }) => "stale",
-            Some(_) => return None,
-            None => "miss",
-        };
-        let is_quiet = self.look.as_ref().is_some_and(|look| look.arrived == 0);
-        (is_quiet && self.refused.is_none()).then(|| Verdict {
-            remedy: Some(format!("if the connection hangs, {DROPPED}")),
+    /// The next packet of a stale flow that leaves proves the flow. TCP sends data that a rule drops again, after ever
+    /// longer pauses.
+    fn check_not_left(&self) -> Option<Verdict> {
+        let ago_s = self.later_packets_s?;
+        let is_stale = self.flow.is_some_and(|flow| flow.state == FlowState::Stale);
+        (is_stale && self.refused.is_none()).then(|| Verdict {
+            remedy: Some(DROPPED.to_owned()),
             ..slow(
-                reason,
-                format!(
-                    "data came {ago_s} s ago, and conntrack has seen no acknowledgement; TCP waits longer before each \
-                     new try"
-                ),
+                "stale",
+                format!("a packet arrived {ago_s} s ago, and was not seen to leave through a port"),
             )
         })
     }

@@ -38,28 +38,8 @@ pub struct Candidate {
     pub(crate) devices: [BTreeSet<u32>; 2],
     /// What a second look has seen of each direction.
     pub(crate) looks: [Option<Look>; 2],
-    /// What conntrack waits for; `None` if it waits for nothing, or if that is not known.
-    pub(crate) unacknowledged: Option<Unacknowledged>,
-}
-
-/// Data of an established TCP connection of which conntrack has seen no acknowledgement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Unacknowledged {
-    /// Seconds since conntrack saw the last packet.
-    pub(crate) since_s: u64,
-    /// A connection that has been silent for so long may have as little time left for that reason alone.
-    pub(crate) silent_s: u64,
-}
-
-impl Unacknowledged {
-    /// Conntrack gives a connection with such data a shorter timeout.
-    fn new(entry: &Tracked, timeouts: ConntrackTimeouts) -> Option<Self> {
-        let is_established = entry.protocol == 6 && entry.state.as_deref() == Some("ESTABLISHED");
-        let left = u64::from(entry.timeout_s.filter(|_| is_established)?);
-        let whole = timeouts.tcp_unacknowledged.as_secs();
-        let silent_s = timeouts.tcp_established.as_secs().checked_sub(whole)?;
-        (left > 0).then_some(Self { since_s: whole.checked_sub(left)?, silent_s })
-    }
+    /// Seconds since conntrack last saw a packet, as far as its timeout tells.
+    pub(crate) tracked_ago_s: Option<u64>,
 }
 
 /// What a second look has seen of a direction.
@@ -286,13 +266,9 @@ impl Search {
             let entry = entry?;
             let (protocol, tuples) = (entry.protocol, [entry.orig.tuple(), entry.reply.tuple()]);
             if self.which.has(protocol, &tuples) {
-                let unacknowledged = timeouts.and_then(|timeouts| Unacknowledged::new(&entry, timeouts));
+                let tracked_ago_s = timeouts.and_then(|timeouts| last_seen_s(&entry, timeouts));
                 let tracked = Some(entry);
-                matches.add_tracked(Candidate {
-                    tracked,
-                    unacknowledged,
-                    ..Candidate::new(protocol, tuples)
-                });
+                matches.add_tracked(Candidate { tracked, tracked_ago_s, ..Candidate::new(protocol, tuples) });
             }
         }
         matches.end_tracked();
@@ -329,6 +305,20 @@ fn unknown_tuples(selection: &Selection) -> impl Iterator<Item = Candidate> + us
     let protocols =
         [Proto::Tcp, Proto::Udp].into_iter().filter(move |one| proto.is_none_or(|proto| proto == *one));
     protocols.filter_map(move |one| Some(Candidate::new(one.number(), [tuple?, reversed(tuple?)])))
+}
+
+/// Seconds since conntrack last saw a packet of an established connection: its timeout began then. `None` if a rule gave
+/// it a longer one.
+fn last_seen_s(entry: &Tracked, timeouts: ConntrackTimeouts) -> Option<u64> {
+    let left = Duration::from_secs(entry.timeout_s?.into());
+    let whole = match (entry.protocol, entry.state.as_deref()) {
+        (6, Some("ESTABLISHED")) if left <= timeouts.tcp_unacknowledged => timeouts.tcp_unacknowledged,
+        (6, Some("ESTABLISHED")) => timeouts.tcp_established,
+        (17, _) if left <= timeouts.udp => timeouts.udp,
+        (17, _) => timeouts.udp_stream,
+        _ => return None,
+    };
+    whole.checked_sub(left).map(|ago| ago.as_secs())
 }
 
 /// The packets of a direction that were seen while ports were watched.
@@ -431,7 +421,7 @@ impl Candidate {
             to_group: false,
             devices: [BTreeSet::new(), BTreeSet::new()],
             looks: [None, None],
-            unacknowledged: None,
+            tracked_ago_s: None,
         }
     }
 
@@ -469,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shortened_timeout_tells_of_data_without_acknowledgement() {
+    fn the_timeout_tells_when_conntrack_last_saw_a_packet() {
         let seconds = Duration::from_secs;
         let timeouts = ConntrackTimeouts {
             udp: seconds(30),
@@ -479,19 +469,21 @@ mod tests {
             tcp_close: seconds(10),
             tcp_be_liberal: false,
         };
-        let waits = |state: &str, timeout_s| {
+        let ago = |protocol: u8, state: Option<&str>, timeout_s: Option<u32>| {
             let entry = serde_json::json!({
-                "family": 4, "protocol": 6, "timeout_s": timeout_s, "state": state, "status": 0, "use": 1,
+                "family": 4, "protocol": protocol, "timeout_s": timeout_s, "state": state, "status": 0, "use": 1,
                 "orig": { "src": "192.0.2.1", "dst": "192.0.2.2", "fast": { "packets": 0, "bytes": 0 } },
                 "reply": { "src": "192.0.2.2", "dst": "192.0.2.1", "fast": { "packets": 0, "bytes": 0 } },
             });
-            Unacknowledged::new(&serde_json::from_value(entry).unwrap(), timeouts)
+            last_seen_s(&serde_json::from_value(entry).unwrap(), timeouts)
         };
-        let since = |since_s| Some(Unacknowledged { since_s, silent_s: 7140 });
-        assert_eq!(waits("ESTABLISHED", Some(280)), since(20));
-        assert_eq!(waits("ESTABLISHED", Some(300)), since(0));
-        for (state, left) in [("ESTABLISHED", Some(301)), ("ESTABLISHED", None), ("LAST_ACK", Some(20))] {
-            assert_eq!(waits(state, left), None, "{state} {left:?}");
+        let established = Some("ESTABLISHED");
+        assert_eq!(ago(6, established, Some(7400)), Some(40));
+        assert_eq!(ago(6, established, Some(280)), Some(20));
+        assert_eq!((ago(17, None, Some(110)), ago(17, None, Some(28))), (Some(10), Some(2)));
+        for unknown in [(6, established, Some(8000)), (6, established, None), (6, Some("LAST_ACK"), Some(20))]
+        {
+            assert_eq!(ago(unknown.0, unknown.1, unknown.2), None, "{unknown:?}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Daemon, settings::hold_flags};
 use crate::{
-    connection_search::{self, Candidate, Unacknowledged},
+    connection_search::{self, Candidate},
     flow_engine::engine_before_tc,
     flow_entry::{entry_state, flow_key, key_ingress, read_clock},
     off_rules::unix_time,
@@ -68,9 +68,10 @@ fn direction_facts<'c>(
         mask != 0 && tracked.and_then(|t| t.mark).is_some_and(|mark| mark & mask == value)
     };
     let window_age_s = window_age_s(sighting, clock);
-    let last_use = last_use_ticks(candidate, dir, flow);
+    let used = last_use_ticks(candidate, dir, flow);
     // A refusal before the last use has been overcome.
-    let is_overcome = last_use.is_some_and(|(ticks, _)| clock.is_before(sighting.quiet_until_ticks, ticks));
+    let is_overcome = used.is_some_and(|(ticks, _)| clock.is_before(sighting.quiet_until_ticks, ticks));
+    let last_use = used.map(|(ticks, fast)| LastUse { ago_s: clock.seconds_since(ticks), fast });
     let family = if candidate.tuples[0].src.is_ipv4() { Traffic::V4 } else { Traffic::V6 };
     let traffic = family & if candidate.protocol == 6 { Traffic::TCP } else { Traffic::UDP };
     DirectionFacts {
@@ -86,7 +87,7 @@ fn direction_facts<'c>(
         }),
         packets_seen: if window_age_s < WINDOW_S { sighting.pkts } else { 0 },
         window_age_s,
-        last_use: last_use.map(|(ticks, fast)| LastUse { ago_s: clock.seconds_since(ticks), fast }),
+        last_use,
         packets_needed: if candidate.protocol == 6 { config.tcp_packets } else { config.udp_packets },
         learning_blocked: learning_blocked(daemon, traffic - Traffic::UNANSWERED, &hosts),
         excluded: config.exclude_ct_mark.is_some_and(is_excluded),
@@ -98,7 +99,7 @@ fn direction_facts<'c>(
         beside_ports: daemon.core.links_beside_ports().map(|link| link.name.clone()).collect(),
         off_ports: hosts.map(|devices| off_port(daemon, devices)),
         bridged_off_ports: hosts.map(|devices| members_off_ports(daemon, devices)),
-        unacknowledged_s: unacknowledged_s(candidate, clock),
+        later_packets_s: later_packets_s(candidate, sighting, window_age_s, last_use.map(|last| last.ago_s)),
         look: candidate.looks[at].as_ref().map(|look| look_facts(daemon, look, clock)),
         epoch_moved: daemon.last_move.map(|(at, cause)| (at.elapsed().as_secs(), cause.to_string())),
     }
@@ -115,13 +116,17 @@ fn last_use_ticks(
         .or_else(|| expired.map(|past| (past.seen_ticks, past.pkts > 0)))
 }
 
-/// Since when conntrack waits for an acknowledgement; `None` if it may have gone by the fast path.
-fn unacknowledged_s(candidate: &Candidate, clock: TickClock) -> Option<u64> {
-    let Unacknowledged { since_s, silent_s } = candidate.unacknowledged?;
-    let uses = candidate.flows.iter().flatten().map(|(_, entry)| entry.flow.seen_ticks);
-    let past = candidate.expired.iter().flatten().map(|past| past.seen_ticks);
-    let last_use_s = uses.chain(past).map(|ticks| clock.seconds_since(ticks)).min()?;
-    (since_s + 1 < last_use_s && last_use_s < silent_s).then_some(since_s)
+/// Since when packets have come after the last fast one; `None` if that is not sure: the time of the window wraps.
+fn later_packets_s(
+    candidate: &Candidate,
+    sighting: &Sighting,
+    window_age_s: u64,
+    last_use_s: Option<u64>,
+) -> Option<u64> {
+    let is_counted = sighting.pkts > 0 && sighting.fingerprint != 0;
+    let is_later = |ago_s: u64| last_use_s.is_some_and(|last_use_s| ago_s + 1 < last_use_s);
+    let is_sure = is_counted && is_later(window_age_s) && candidate.tracked_ago_s.is_some_and(is_later);
+    is_sure.then_some(window_age_s)
 }
 
 /// Seconds since the window began in which the packets of a tuple are counted.

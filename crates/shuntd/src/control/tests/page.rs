@@ -103,7 +103,7 @@ fn candidate() -> Candidate {
         to_group: false,
         devices: Default::default(),
         looks: [None, None],
-        unacknowledged: None,
+        tracked_ago_s: None,
     }
 }
 
