@@ -244,8 +244,8 @@ SHUNT_REASON(65, POLICED, "policed", DROP, USUAL, PASSING,
 	"nothing to do, or raise the rate of the policer")
 
 SHUNT_REASON(66, OFF, "off", REFUSAL, USUAL, CAUSE,
-	"somebody has turned the fast path off for the connection",
-	"`shunt off` lists the rules; `shunt on` with the same words removes one, `shunt on` alone all of them")
+	"the fast path is off for the connection",
+	"`shunt off` lists the rules, and how to end each; those of `shunt verify` end by themselves")
 
 SHUNT_REASON(67, COST_SAMPLE, "cost-sample", PUNT, USUAL, PASSING,
 	"for some milliseconds a minute, all packets go through Linux to measure what the slow path costs",

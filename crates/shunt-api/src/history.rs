@@ -275,7 +275,9 @@ fn in_words(cause: &str) -> &str {
         "nexthop" => "a nexthop",
         "off" => "`shunt off` or `shunt on`",
         "overrun" => "messages of the kernel were lost",
+        "quality" => "`shunt quality --off`",
         "rule" => "a policy rule (ip rule)",
+        "verify" => "`shunt verify`",
         other => other,
     }
 }

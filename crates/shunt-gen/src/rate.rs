@@ -68,9 +68,15 @@ impl Rate {
                 "{self} is {pps:.0} packets/s: the link carries at most {most:.0} packets/s of this size"
             )));
         }
-        if !(PPS_MIN..=PPS_MAX).contains(&pps) {
+        if pps > PPS_MAX {
             return Err(Wrong::because(format!(
-                "{self} is {pps} packets/s: the rate must be from one an hour to {PPS_MAX:.0} packets/s"
+                "{self} is {:.3} Gpps in frames of {mean_bytes:.0} bytes: at most 1 Gpps can be sent",
+                pps / 1e9
+            )));
+        }
+        if pps < PPS_MIN {
+            return Err(Wrong::because(format!(
+                "{self} is less than one frame of {mean_bytes:.0} bytes an hour: raise the rate; 100M is 100 Mbit/s"
             )));
         }
         Ok(Some(pps))
@@ -194,7 +200,9 @@ mod tests {
             assert_eq!(pps(rate, "64", Some("1G")).unwrap_err(), why);
         }
         assert!(pps("50%", "64", None).unwrap_err().contains("--speed"));
-        assert!(pps("2Gpps", "64", None).unwrap_err().contains("must be from"));
+        assert!(pps("2Gpps", "64", None).unwrap_err().contains("at most 1 Gpps"));
+        let slow = pps("1", "1518", None).unwrap_err();
+        assert!(slow.starts_with("1bit is less than one frame of 1518 bytes an hour: "), "{slow}");
         for rate in ["", "fast", "1kk", "5k%", "-1pps", "1.2.3pps", "1Mbyte"] {
             assert!(pps(rate, "64", None).unwrap_err().contains("is not a rate"), "{rate}");
         }

@@ -62,7 +62,10 @@ pub fn run(
         // The first period finds the connections on the fast path.
         let way = if n % 2 == 0 { Way::Fast } else { Way::Slow };
         let left = end.saturating_duration_since(Instant::now());
-        let period = match 2 * pairs - n {
+        // Each period that is left may wait for its last packets as long as the one before did.
+        let more = 2 * pairs - n;
+        let left = left.saturating_sub(observer.waited * (more as u32 + 1));
+        let period = match more {
             0 => left.max(RETURN),
             more => part(left.saturating_sub(RETURN), more).max(SHORTEST_PERIOD),
         };
@@ -87,16 +90,11 @@ pub fn run(
     course.records_lost = observer.records_lost;
     course.drop_reasons = observer.drop_reasons.clone();
     let flows = observer.flows.iter().zip(&observer.followers);
-    let flows: Vec<_> = flows.map(|(flow, one)| (name(flow), flow.engine, &one.follower)).collect();
+    let flows: Vec<_> = flows.map(|(flow, one)| (flow, &one.follower)).collect();
     Ok(report::report(&flows, course))
 }
 
 /// One of this many parts of a time.
 fn part(time: Duration, parts: usize) -> Duration {
     time / u32::try_from(parts).unwrap_or(u32::MAX)
-}
-
-/// `udp 192.168.1.2:4000 > 198.51.100.7:53`.
-fn name(flow: &Flow) -> String {
-    format!("{} {} > {}", flow.proto, flow.enters.source(), flow.enters.destination())
 }

@@ -198,7 +198,7 @@ impl TryFrom<u64> for LinkSpeed {
 
     fn try_from(bits_per_second: u64) -> Result<Self, Impossible> {
         Self::new(bits_per_second)
-            .ok_or_else(|| Impossible("a link speed of 0 bit/s is not allowed".to_owned()))
+            .ok_or_else(|| Impossible("0 bit/s is not a rate; expected a form such as 300M or 1G".to_owned()))
     }
 }
 

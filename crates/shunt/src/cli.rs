@@ -1,6 +1,7 @@
 //! From the words of the command line to a command: spellings of `ip`, and what to type instead of commands of other
 //! programs. A line that is not understood becomes a message of one line.
 
+mod foreign;
 mod meant;
 
 use crate::commands::{self, Cli};
@@ -8,6 +9,7 @@ use clap::{
     FromArgMatches,
     error::{ContextKind, ContextValue, ErrorKind},
 };
+use foreign::{instead_of, of_another_program};
 use shunt_api::nearest;
 use std::ffi::OsString;
 
@@ -18,6 +20,9 @@ const SHOW_THE_PRESENT: [&str; 5] =
 /// The command, or an error: [`message`] tells a mistake from a request for help.
 pub(crate) fn parse(typed: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let words = words(typed);
+    if let Some(at) = words.iter().skip(1).position(|word| word.is_empty()) {
+        return Err(empty_word(&words[..=at]));
+    }
     let matches = commands::command().try_get_matches_from(&words).map_err(|error| explain(&words, error))?;
     Cli::from_arg_matches(&matches)
 }
@@ -25,14 +30,23 @@ pub(crate) fn parse(typed: impl Iterator<Item = OsString>) -> Result<Cli, clap::
 /// Says what to type instead of a command that does not exist, or of words that the command does not take.
 fn explain(words: &[OsString], mut error: clap::Error) -> clap::Error {
     keep_similar(&mut error);
-    if let Some(line) = meant::meant(words, &error) {
+    if let Some(better) = meant::negative_value(words, &error) {
+        return explain_value(words, better);
+    }
+    if let Some(instead) = of_another_program(words, &error) {
+        suggest(&mut error, instead);
+    } else if let Some(instead) = meant::kept_option(words, &error) {
+        suggest(&mut error, instead);
+    } else if let Some(line) = meant::meant(words, &error) {
         suggest(&mut error, format!("did you mean `{line}`?"));
     } else if let Some(command) =
         meant::own_command(words).filter(|_| error.kind() == ErrorKind::InvalidSubcommand)
     {
         suggest(&mut error, format!("`{command}` is a command of its own; see `{command} --help`"));
     } else if let Some(better) = meant::wrong_value(words, &error) {
-        return better;
+        return explain_value(words, better);
+    } else if let Some(option) = meant::other_option(words, &error) {
+        suggest(&mut error, format!("did you mean `{option}`?"));
     } else if is_without_value(&error) {
         suggest(&mut error, format!("see `{} --help`", meant::command_of(words)));
     } else if SHOW_THE_PRESENT.contains(&meant::command_of(words).as_str())
@@ -41,6 +55,8 @@ fn explain(words: &[OsString], mut error: clap::Error) -> clap::Error {
         && meant::is_time_option(option)
     {
         suggest(&mut error, "`shunt usage --for 1h` and `shunt history --for 1h` show the past".to_owned());
+    } else if meant::is_option_of_flows(words, &error) {
+        suggest(&mut error, "`shunt flows` has this option".to_owned());
     }
     if error.kind() == ErrorKind::InvalidSubcommand
         && let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand)
@@ -49,7 +65,21 @@ fn explain(words: &[OsString], mut error: clap::Error) -> clap::Error {
     {
         suggest(&mut error, instead.to_owned());
     }
+    explain_value(words, error)
+}
+
+/// With the name of an option as it was typed, which may be another name of it.
+fn explain_value(words: &[OsString], mut error: clap::Error) -> clap::Error {
+    meant::options_as_typed(words, &mut error);
     error
+}
+
+/// `before` are the words before an empty one.
+fn empty_word(before: &[OsString]) -> clap::Error {
+    let before: Vec<_> = before.iter().skip(1).map(|word| word.to_string_lossy()).collect();
+    let line = ["shunt"].into_iter().chain(before.iter().map(AsRef::as_ref)).collect::<Vec<_>>().join(" ");
+    let why = format!("the word behind `{line}` is empty: name a value, or set the variable that gives it");
+    clap::Error::raw(ErrorKind::InvalidValue, why)
 }
 
 /// Puts this tip in the place of clap's own.
@@ -59,15 +89,29 @@ fn suggest(error: &mut clap::Error, tip: String) {
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
 }
 
-/// Removes an option that clap suggests although it is not much like the typed one: `--instance` for `--since`.
+/// Removes what clap suggests although it is not much like the typed word: `--instance` for `--since`.
 fn keep_similar(error: &mut clap::Error) {
-    let name = |kind| match error.get(kind) {
-        Some(ContextValue::String(option)) => Some(option.trim_start_matches('-')),
-        _ => None,
+    let is_similar = |typed: &str, known: &str| {
+        let [typed, known] = [typed, known].map(|word| word.trim_start_matches('-'));
+        let is_part = typed.starts_with(known) || known.starts_with(typed);
+        is_part || typed.len().abs_diff(known.len()) <= 2 && nearest(typed, [known]).is_some()
     };
-    let both = name(ContextKind::InvalidArg).zip(name(ContextKind::SuggestedArg));
-    if both.is_some_and(|(typed, known)| nearest(typed, [known]).is_none()) {
-        error.remove(ContextKind::SuggestedArg);
+    for (wrong, suggested) in [
+        (ContextKind::InvalidArg, ContextKind::SuggestedArg),
+        (ContextKind::InvalidSubcommand, ContextKind::SuggestedSubcommand),
+    ] {
+        let Some(ContextValue::String(typed)) = error.get(wrong) else { continue };
+        let similar: Vec<String> = match error.get(suggested) {
+            Some(ContextValue::String(known)) => vec![known.clone()],
+            Some(ContextValue::Strings(known)) => known.clone(),
+            _ => continue,
+        };
+        let similar: Vec<String> = similar.into_iter().filter(|known| is_similar(typed, known)).collect();
+        match similar.as_slice() {
+            [] => drop(error.remove(suggested)),
+            [one] => drop(error.insert(suggested, ContextValue::String(one.clone()))),
+            _ => drop(error.insert(suggested, ContextValue::Strings(similar))),
+        }
     }
 }
 
@@ -133,26 +177,10 @@ fn one_line(text: &str) -> String {
         .replace("invalid digit found in string", "expected a whole number")
         .replace("number too large to fit in target type", "the number is too large");
     let message = without_ranges(&message);
-    if let Some(value) = negative_value(&message) {
-        return format!(
-            "`{value}`: a value is not negative, and no option begins with a digit{}",
-            see_help(text)
-        );
-    }
     match help_command(text).filter(|_| !has_way_out) {
         Some(command) => format!("{message}; see `{command} --help`"),
         None => message,
     }
-}
-
-fn see_help(text: &str) -> String {
-    help_command(text).map_or_else(String::new, |command| format!("; see `{command} --help`"))
-}
-
-/// A value below zero, which clap takes for an option: `-1` of `unexpected argument '-1' found`.
-fn negative_value(message: &str) -> Option<&str> {
-    let (word, _) = message.strip_prefix("unexpected argument '")?.split_once('\'')?;
-    word.strip_prefix('-')?.starts_with(|first: char| first.is_ascii_digit()).then_some(word)
 }
 
 /// With `expected 1 to 16` for clap's `0 is not in 1..=16`.
@@ -160,12 +188,14 @@ fn without_ranges(message: &str) -> String {
     let Some((before, range)) = message.rsplit_once(" is not in ") else { return message.to_owned() };
     let Some((low, high)) = range.split_once("..") else { return message.to_owned() };
     let what = before.rsplit_once(": ").map_or(before, |(what, _)| what);
-    let high = high.trim_start_matches('=');
+    let last = match high.strip_prefix('=') {
+        Some(last) => last.parse::<u64>().ok(),
+        None => high.parse::<u64>().ok().and_then(|end| end.checked_sub(1)),
+    };
     // Without an upper bound, clap names the largest number that it could read.
-    if high.parse::<u64>().is_ok_and(|high| high < i64::MAX as u64) {
-        format!("{what}: expected {low} to {high}")
-    } else {
-        format!("{what}: expected {low} or more")
+    match last.filter(|last| *last < i64::MAX as u64) {
+        Some(last) => format!("{what}: expected {low} to {last}"),
+        None => format!("{what}: expected {low} or more"),
     }
 }
 
@@ -195,79 +225,6 @@ fn words(typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
     }
     words
 }
-
-/// What to type instead of a command that other programs have.
-fn instead_of(command: &str) -> Option<&'static str> {
-    #[cfg(not(feature = "full"))]
-    if ONLY_FULL.contains(&command) {
-        return Some(
-            "this is the program for small routers; only the full programs of Shunt have this command",
-        );
-    }
-    Some(match command {
-        "start" | "run" | "attach" => "`shunt up` starts an instance",
-        "stop" | "kill" | "detach" => "`shunt down` stops an instance",
-        "show" | "info" | "stats" | "counters" => {
-            "`shunt status` has the counters, `shunt flows` the connections"
-        }
-        "list" | "ls" | "connections" | "conn" | "sessions" => "`shunt flows` lists the connections",
-        "monitor" | "log" | "events" | "tail" => {
-            "`shunt watch` prints events as they happen, `shunt top` is a live screen"
-        }
-        "reset" | "clear" => "`shunt flush` sends all connections back to the slow path",
-        "add" | "del" | "delete" => "`shunt flow add` and `shunt flow del` manage flows by hand",
-        "disable" | "pause" => {
-            "`shunt off HOST` turns the fast path off for a host, `shunt down` stops an instance"
-        }
-        "enable" => "`shunt up` starts an instance, `shunt on HOST` ends a rule of `shunt off`",
-        "explain" | "debug" => "`shunt why` explains why a connection is fast or slow",
-        "check-config" | "test" => "`shunt up --dry-run` reads the configuration and attaches nothing",
-        "version" => "`shunt --version`",
-        "hosts" | "clients" | "who" | "traffic" => "`shunt usage` shows what each host sends and receives",
-        "config" | "configure" | "set" => {
-            "the configuration is /etc/shunt/shunt.toml; `shunt reload` applies it, `shunt up --dry-run` tries it"
-        }
-        "logs" | "journal" => {
-            "`shunt history --events` has what happened; the log is that of the service, or a file that `shunt up -v` names"
-        }
-        "page" | "web" | "ui" | "dashboard" => {
-            "set `page` in /etc/shunt/shunt.toml, then `shunt reload`; `shunt top` is a live screen"
-        }
-        "savings" | "saved" | "health" | "ports" | "interfaces" | "metrics" => {
-            "`shunt status` shows ports, counters, and what the fast path saves and costs"
-        }
-        "install" | "setup" | "init" => {
-            "`shunt probe` says what this machine allows, then `shunt up` starts an instance"
-        }
-        "update" | "upgrade" => "`shunt restart` starts the installed version and keeps flows fast",
-        "ping" | "latency" | "speedtest" | "speed" => {
-            "`shunt quality` says whether the router or the line is slow, `shunt bench` measures a router"
-        }
-        _ => return None,
-    })
-}
-
-/// Commands that the program for small routers lacks.
-#[cfg(not(feature = "full"))]
-const ONLY_FULL: [&str; 17] = [
-    "bench",
-    "check",
-    "compare",
-    "completions",
-    "doctor",
-    "gen",
-    "lab",
-    "line",
-    "link",
-    "load",
-    "man",
-    "model",
-    "reg",
-    "report",
-    "top",
-    "trace",
-    "verify",
-];
 
 #[cfg(test)]
 mod tests;

@@ -26,7 +26,7 @@ const FILES: [(&str, &str); 12] = [
 ];
 
 /// What is typed, the exit code, the thing, and the way out.
-const BAD: [(&str, i32, &str, &str); 186] = [
+const BAD: [(&str, i32, &str, &str); 264] = [
     ("start", 2, "'start'", "`shunt up` starts an instance"),
     ("upp", 2, "'upp'", "'up'"),
     ("disable laptop", 2, "'disable'", "`shunt off HOST`"),
@@ -65,10 +65,10 @@ const BAD: [(&str, i32, &str, &str); 186] = [
         "known are common",
     ),
     ("line --frame 63", 2, "63", "64"),
-    ("trace --seconds 0", 2, "--seconds", "no time"),
+    ("trace --seconds 0", 2, "'--seconds <TIME>'", "1ms or more"),
     ("trace --seconds abc", 2, "'abc'", "such as 500ms, 30s, 10m or 2h"),
     ("trace --sample 0", 2, "'0'", "1 to 1000000"),
-    ("trace --rows -1", 2, "`-1`", "shunt trace --help"),
+    ("trace --rows -1", 2, "'-1'", "expected a whole number"),
     ("hosts", 2, "'hosts'", "`shunt usage`"),
     ("config", 2, "'config'", "`shunt reload`"),
     ("logs", 2, "'logs'", "`shunt history --events`"),
@@ -77,7 +77,7 @@ const BAD: [(&str, i32, &str, &str); 186] = [
     ("setup", 2, "'setup'", "`shunt probe`"),
     ("upgrade", 2, "'upgrade'", "`shunt restart`"),
     ("speedtest", 2, "'speedtest'", "`shunt quality`"),
-    ("status --port r0", 2, "'--port'", "shunt status --help"),
+    ("status --port r0", 2, "'--port'", "did you mean `shunt status`?"),
     ("up r0", 2, "'r0'", "did you mean `shunt up --port r0`?"),
     ("up --engine fast", 2, "'fast'", "expected one of auto, tc, xdp, external"),
     ("reload --file key.toml", 2, "'--file'", "did you mean `shunt reload --config key.toml`?"),
@@ -143,7 +143,7 @@ const BAD: [(&str, i32, &str, &str); 186] = [
     ("why laptop:99999", 2, "`99999`", "1 to 65535"),
     ("why 192.168.1.2:80 --sport 81", 2, "`192.168.1.2:80`", "keep one of them"),
     ("why 1:2:3:4:5:6:7:8:443", 2, "`1:2:3:4:5:6:7:8:443`", "[1:2:3:4:5:6:7:8]:443"),
-    ("why https://example.com", 2, "`https:`", "such as 192.0.2.1"),
+    ("why https://example.com", 2, "`https://example.com`", "such as `example.com`"),
     ("flows 10", 2, "`10`", "`shunt flows --limit 10`"),
     ("flows 192.168.1.2 limit 10", 2, "`10`", "`shunt flows 192.168.1.2 --limit 10`"),
     ("flows --interface lan0", 2, "'--interface'", "`shunt flows --dev lan0`"),
@@ -156,7 +156,7 @@ const BAD: [(&str, i32, &str, &str); 186] = [
     ("watch --host nosuch", 2, "`nosuch`", "`shunt usage` lists them"),
     ("verify laptop 1m", 2, "`1m`", "`shunt verify laptop --for 1m`"),
     ("trace --dev lan0", 2, "'--dev'", "`shunt trace lan0`"),
-    ("trace --for 0", 2, "--seconds", "such as 5s"),
+    ("trace --for 0", 2, "'--for <TIME>'", "1ms or more"),
     ("trace --host nosuch", 2, "`nosuch`", "`shunt usage` lists them"),
     ("conntrack tcp", 2, "'tcp'", "`shunt conntrack --proto tcp`"),
     ("conntrack --host nosuch", 2, "`nosuch`", "`shunt usage` lists them"),
@@ -233,6 +233,89 @@ const BAD: [(&str, i32, &str, &str); 186] = [
     ("doctor --recorded words.txt", 18, "words.txt: not a record", "this is not JSON"),
     ("conntrack --dst nosuch", 2, "`nosuch` is not a host", "`shunt usage` lists them"),
     ("why nosuch", 2, "`nosuch` is neither tcp nor udp, nor a host", "`shunt usage` lists them"),
+    ("off all", 2, "`all`", "`shunt off 0.0.0.0/0`"),
+    ("on all", 2, "`all`", "without arguments"),
+    ("off lo", 2, "`lo` is a network device", "`ports` in /etc/shunt/shunt.toml"),
+    ("on lo", 2, "`lo` is a network device", "`shunt off` lists its rules"),
+    ("off 02:00:00:00:00:99", 2, "`02:00:00:00:00:99` is not the MAC of", "`shunt usage` lists them"),
+    ("off --port 443", 2, "'--port'", "`shunt off --dport 443`"),
+    ("off laptop --for -5m", 2, "'-5m' for '--for <TIME>'", "1s to 365d"),
+    ("off laptop --time", 2, "'--time <TIME>'", "`shunt off --help`"),
+    ("history --for -1h", 2, "'-1h' for '--for <TIME>'", "1m to 1d"),
+    ("history --day", 2, "'--day'", "`shunt history --for 1d`"),
+    ("history --month", 2, "'--month'", "did you mean `--for <TIME>`?"),
+    ("history --until 10:00", 2, "'--until'", "did you mean `--for <TIME>`?"),
+    ("usage --month", 2, "'--month'", "`shunt usage --for 30d`"),
+    ("usage week", 2, "'week'", "`shunt usage --for 7d`"),
+    ("usage --since 2026-11-01", 2, "'--since'", "did you mean `--for <TIME>`?"),
+    ("usage --for 1y", 2, "--for: 365d 6h", "1m to 31d"),
+    ("usage --limit -1", 2, "'-1' for '--limit <N>'", "from 1 on"),
+    ("trace --for abc", 2, "'abc' for '--for <TIME>'", "such as 500ms, 30s, 10m or 2h"),
+    ("trace --for -1", 2, "'-1' for '--for <TIME>'", "1ms or more"),
+    ("trace --host laptop --host tv", 2, "'--host", "cannot be used multiple times"),
+    ("watch --time 5x", 2, "'5x' for '--time <TIME>'", "1ms to 365d"),
+    ("conntrack -L", 2, "'-L'", "did you mean `shunt conntrack`?"),
+    ("conntrack -L -p tcp", 2, "'-L'", "did you mean `shunt conntrack -p tcp`?"),
+    ("conntrack -D -s 192.0.2.1", 2, "'-D'", "`conntrack -D -s 192.0.2.1` of Linux"),
+    ("conntrack -E", 2, "'-E'", "`shunt watch`"),
+    ("conntrack list", 2, "'list'", "did you mean `shunt conntrack`?"),
+    ("conntrack -f ipv4", 2, "'-f'", "shunt conntrack --help"),
+    ("conntrack --state ESTABLISHED", 2, "'--state'", "`shunt flows` has this option"),
+    ("restart --port lan0", 2, "'--port'", "`shunt down`, then `shunt up --port lan0`"),
+    ("restart --engine=tc", 2, "'--engine'", "`shunt up --engine=tc`"),
+    ("reload --engine xdp", 2, "'--engine'", "`shunt up --engine xdp`"),
+    ("restart now", 2, "'now'", "did you mean `shunt restart`?"),
+    ("down --force", 2, "'--force'", "did you mean `shunt down`?"),
+    ("down -f", 2, "'-f'", "did you mean `shunt down`?"),
+    ("up --daemon", 2, "'--daemon'", "did you mean `shunt up`?"),
+    ("up --xdp", 2, "'--xdp'", "`shunt up --engine xdp`"),
+    ("up -p lan0", 2, "'-p'", "`shunt up --port lan0`"),
+    ("up --core -1", 2, "'-1' for '--core <NUMBER>'", "expected 0 to"),
+    ("flows -i lan0", 2, "'-i'", "`shunt flows --dev lan0`"),
+    ("flows -i", 2, "'-i'", "did you mean `--dev <DEV>`?"),
+    ("top -i lan0", 2, "'-i'", "did you mean `shunt top`?"),
+    ("top -d 1", 2, "'-d'", "`shunt top --interval 1`"),
+    ("top -n", 2, "'-n'", "did you mean `--limit <N>`?"),
+    ("flows --limit -5", 2, "'-5' for '--limit <N>'", "from 1 on"),
+    ("flows tcp:443", 2, "`tcp:443`", "`tcp --dport 443`"),
+    ("flows --udp", 2, "'--udp'", "`shunt flows --proto udp`"),
+    ("flows udp port 53", 2, "`53`", "`shunt flows udp --dport 53`"),
+    ("flows src 192.0.2.1 dport 443", 2, "'443'", "`shunt flows --src 192.0.2.1 --dport 443`"),
+    ("why tcp laptop 192.0.2.1 443", 2, "'443'", "`shunt why tcp laptop 192.0.2.1 --dport 443`"),
+    ("why --port 443", 2, "'--port'", "`shunt why --dport 443`"),
+    ("status -s", 2, "'-s'", "did you mean `shunt status`?"),
+    ("link lan0 mtu 1400", 2, "'mtu'", "`ip link set lan0 mtu 1400`"),
+    ("link set dev lan0 up", 2, "'dev'", "`ip link set lan0 up`"),
+    ("link show lan0", 2, "'lan0'", "`shunt link lan0`"),
+    ("link lan0 speed 100 duplex full", 2, "'speed'", "`shunt link lan0 --mode speed=100,duplex=full`"),
+    ("check lan0 up", 2, "'up'", "`ip link set lan0 up`"),
+    (
+        "qos set wan0 cake bandwidth 50mbit",
+        2,
+        "'cake'",
+        "`tc qdisc replace dev wan0 root cake bandwidth 50mbit`",
+    ),
+    ("qos set wan0 --rate -5", 2, "'-5' for '--rate <RATE>'", "such as 300M"),
+    ("qos clear wan0", 2, "'clear'", "`shunt qos del wan0`"),
+    ("flow remove --all", 2, "'remove'", "`shunt flow del --all`"),
+    ("flow add --in lan0", 2, "'--in'", "did you mean `--in-port <PORT>`?"),
+    ("reg show", 2, "'show'", "`shunt reg list`"),
+    ("model list", 2, "'list'", "`shunt model cases`"),
+    ("model show imx6", 2, "'show'", "`shunt model cases imx6`"),
+    ("gen lan0 wan0", 2, "'lan0'", "`shunt gen --tx lan0 --rx wan0`"),
+    ("gen --tx a --rx b --vlan 4096", 2, "'4096'", "0 to 4095"),
+    ("gen --rate 1000G", 2, "1000Gbit is 1.953 Gpps", "at most 1 Gpps"),
+    ("bench sweep --from 1 --to 2", 2, "1bit is less than one frame", "raise the rate"),
+    ("bench sweep --step 0", 2, "'0' for '--step <RATE>'", "such as 300M"),
+    ("completions --shell bash", 2, "'--shell'", "`shunt completions bash`"),
+    ("doctor lo --record case.toml", 18, "case.toml", "exists already and is not a record"),
+    ("man status", 18, "status", "`shunt status --help`"),
+    ("nosuch", 2, "'nosuch'", "shunt --help"),
+    ("STATUS", 2, "'STATUS'", "did you mean `shunt status`?"),
+    ("ip link", 2, "'ip'", "`shunt link DEV`"),
+    ("nft list ruleset", 2, "'nft'", "`nft list ruleset`"),
+    ("tcpdump -i lan0", 2, "'tcpdump'", "`shunt trace`"),
+    ("iperf3 -s", 2, "'iperf3'", "`shunt gen`"),
 ];
 
 #[test]
@@ -274,6 +357,17 @@ fn each_mistake_is_one_line_with_the_thing_and_the_way_out() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(!directory.path().join("kept.json").exists(), "a measurement that was refused keeps nothing");
+}
+
+#[test]
+fn an_empty_word_is_answered_with_the_words_before_it() {
+    for words in [&["link"][..], &["up", "--port"], &["usage", "--host"], &["off"], &[]] {
+        let output = Command::new(shunt()).args(words).args(["", "--json"]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let before = ["shunt"].into_iter().chain(words.iter().copied()).collect::<Vec<_>>().join(" ");
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.contains(&format!("the word behind `{before}` is empty")), "{said}");
+    }
 }
 
 #[test]

@@ -178,8 +178,7 @@ impl OffRules {
         let left = rule.until.map_or_else(String::new, |until| {
             format!(", {} left", shunt_wire::units::time(until.saturating_sub(now)))
         });
-        let of = if rule.by.is_owner() { "" } else { " of `shunt verify`" };
-        Some(format!("by the rule `{}`{of}{left}", rule.which.words()))
+        Some(format!("by the rule `{}` of `{}`{left}", rule.which.words(), rule.by.command()))
     }
 
     /// What the file is to have now, for a client that waits for it.
@@ -325,9 +324,16 @@ mod tests {
         let back = shunt_core::reversed(there);
         assert_eq!(
             rules.naming(6, &[there, back], 0).as_deref(),
-            Some("by the rule `198.51.100.0/24`, 1m 30s left")
+            Some("by the rule `198.51.100.0/24` of `shunt off`, 1m 30s left")
         );
-        let other = Tuple { dst: [203, 0, 113, 1].into(), ..there };
+        let by_quality = OffRequest { by: OffBy::Quality, ..request("192.0.2.1", None) };
+        rules.remove(None).unwrap();
+        rules.add(by_quality, 0).unwrap();
+        assert_eq!(
+            rules.naming(6, &[there, back], 0).as_deref(),
+            Some("by the rule `192.0.2.1` of `shunt quality --off`")
+        );
+        let other = Tuple { src: [203, 0, 113, 2].into(), dst: [203, 0, 113, 1].into(), ..there };
         assert_eq!(rules.naming(6, &[other, shunt_core::reversed(other)], 0), None);
     }
 }

@@ -65,6 +65,8 @@ pub(super) struct Observer {
     unsettled: Vec<Observed>,
     pub(super) records_lost: u64,
     pub(super) drop_reasons: BTreeMap<u32, String>,
+    /// How long the last period waited for packets that were on their way: the next ones may do so, too.
+    pub(super) waited: Duration,
 }
 
 impl Observer {
@@ -83,6 +85,7 @@ impl Observer {
             unsettled: Vec::new(),
             records_lost: 0,
             drop_reasons: machine::drop_reasons(),
+            waited: Duration::ZERO,
         };
         observer.tap(owner, time)?;
         let flows = &observer.flows;
@@ -156,6 +159,7 @@ impl Observer {
                 break;
             }
         }
+        self.waited = began.elapsed();
         self.programs.set_window(0, false)?;
         self.follow(Duration::ZERO)?;
         for one in &mut self.followers {

@@ -4,11 +4,12 @@ use super::{
     compare::{self, SeenTreatment, Treatment},
     fault::{Fault, Way},
     follow::{Finding, Follower, Tally},
+    request::Flow,
 };
 use serde::{Deserialize, Serialize};
 use shunt_api::Engine;
 use shunt_lab::statistics::{difference_of_samples, median, share_interval};
-use std::{collections::BTreeMap, ops::Range};
+use std::{cmp::Reverse, collections::BTreeMap, ops::Range};
 
 /// With fewer fast packets, a run says too little.
 const PACKETS_WANTED: u64 = 100;
@@ -152,8 +153,11 @@ impl PathReport {
     }
 }
 
-/// Makes the report of these flows, each with its name and engine.
-pub(super) fn report(flows: &[(String, Engine, &Follower)], course: Course) -> Report {
+/// Flows, each with what became of its packets.
+type Followed<'f> = [(&'f Flow, &'f Follower)];
+
+/// Makes the report of these flows.
+pub(super) fn report(flows: &Followed<'_>, course: Course) -> Report {
     let mut report = Report {
         verdict: Verdict::Equal,
         unknown: course.doubts,
@@ -171,20 +175,26 @@ pub(super) fn report(flows: &[(String, Engine, &Follower)], course: Course) -> R
     for way in Way::ALL {
         report.paths.insert(way, path(flows, way, &course.drop_reasons));
     }
-    for (flow, engine, follower) in flows {
+    for (flow, follower) in flows {
+        let name = name(flow);
         let packets = follower.tallies.iter().map(|(way, tally)| (*way, tally.packets)).collect();
-        report.flows.push(FlowReport { flow: flow.clone(), engine: *engine, packets });
-        compare_headers(flow, follower, &mut report);
-        let shown = follower.findings.iter().map(|finding| shown(flow, finding, follower));
+        report.flows.push(FlowReport { flow: name.clone(), engine: flow.engine, packets });
+        compare_headers(&name, follower, &mut report);
+        let shown = follower.findings.iter().map(|finding| shown(&name, finding, follower));
         report.differences.extend(shown);
     }
     report.differences.sort_by_key(|one| (one.way, one.fault));
     report.differences.truncate(SHOWN);
-    judge(&mut report, flows, course.undecided);
+    judge(&mut report, flows, course.undecided, &course.drop_reasons);
     report
 }
 
-fn path(flows: &[(String, Engine, &Follower)], way: Way, reasons: &BTreeMap<u32, String>) -> PathReport {
+/// `udp 192.168.1.2:4000 > 198.51.100.7:53`.
+fn name(flow: &Flow) -> String {
+    format!("{} {} > {}", flow.proto, flow.enters.source(), flow.enters.destination())
+}
+
+fn path(flows: &Followed<'_>, way: Way, reasons: &BTreeMap<u32, String>) -> PathReport {
     let mut path = PathReport::default();
     let tallies: Vec<&Tally> = flows.iter().filter_map(|(.., one)| one.tallies.get(&way)).collect();
     for tally in &tallies {
@@ -198,8 +208,7 @@ fn path(flows: &[(String, Engine, &Follower)], way: Way, reasons: &BTreeMap<u32,
     }
     for ((by, reason), count) in flows.iter().flat_map(|(.., one)| &one.by_linux) {
         if *by == way {
-            let name = reasons.get(reason).cloned().unwrap_or_else(|| format!("reason {reason}"));
-            *path.dropped_by_linux.entry(name).or_default() += count;
+            *path.dropped_by_linux.entry(drop_reason(*reason, reasons)).or_default() += count;
         }
     }
     let middle = |times: fn(&Tally) -> &Vec<f64>| {
@@ -209,6 +218,11 @@ fn path(flows: &[(String, Engine, &Follower)], way: Way, reasons: &BTreeMap<u32,
     path.in_router_us = middle(|tally| &tally.in_router_ns);
     path.round_trip_us = middle(|tally| &tally.round_trip_ns);
     path
+}
+
+/// The kernel's name for a reason to drop.
+fn drop_reason(reason: u32, names: &BTreeMap<u32, String>) -> String {
+    names.get(&reason).cloned().unwrap_or_else(|| format!("reason {reason}"))
 }
 
 /// By how much the fast periods' medians exceed those of the slow ones.
@@ -300,7 +314,7 @@ fn around(at: usize, bytes: usize) -> Range<usize> {
     from..bytes.min(from + 2 * AROUND)
 }
 
-fn judge(report: &mut Report, flows: &[(String, Engine, &Follower)], undecided: u64) {
+fn judge(report: &mut Report, flows: &Followed<'_>, undecided: u64, reasons: &BTreeMap<u32, String>) {
     let has_reference = |follower: &Follower| follower.treatments.by_linux().is_some();
     let compared: u64 = flows.iter().filter(|(.., one)| has_reference(one)).map(|(.., one)| fast(one)).sum();
     let lost = |way: Way| report.paths.get(&way).and_then(|path| path.faults.get(&Fault::Lost)).copied();
@@ -327,9 +341,10 @@ fn judge(report: &mut Report, flows: &[(String, Engine, &Follower)], undecided: 
     report.faults_at_most = share_interval(of_fast, trials).map(|spread| spread.high);
     let is_different = of_fast + faults(Way::Slow) > 0;
     if let Some((packets, reason)) = drops_alone {
+        let port = dropping_port(flows, reasons, &reason);
         report.unknown.push(format!(
             "Linux dropped {packets} packets of the fast path and hardly any of the slow one ({reason}): a tc filter of \
-             another program, for instance; `tc filter show dev PORT egress` lists them"
+             another program, for instance; `tc filter show dev {port} egress` lists them"
         ));
     }
     if is_different {
@@ -345,15 +360,14 @@ fn judge(report: &mut Report, flows: &[(String, Engine, &Follower)], undecided: 
     let has_lost = lost(Way::Fast).is_some_and(|packets| packets > 0);
     let is_loss_hidden = dropped_fast > 0 && (has_lost || share.is_none_or(|share| share.high >= DROPPED));
     if is_loss_hidden {
-        let why = match dropped(Way::Slow) {
-            0 => format!("Linux dropped {dropped_fast} packets of the fast path and none of the slow one"),
-            slow => format!("Linux dropped {} packets on both paths", dropped_fast + slow),
-        };
-        report.unknown.push(format!("{why}, so loss by Shunt cannot be told"));
+        report.unknown.push(hidden_loss(report, flows, reasons));
     }
     if flows.is_empty() {
         if report.unknown.is_empty() {
-            report.unknown.push("no connection is on the fast path, or none matches".to_owned());
+            report.unknown.push(
+                "no connection is on the fast path, or none matches; `shunt flows` lists those that are"
+                    .to_owned(),
+            );
         }
     } else if compared < PACKETS_WANTED {
         let why =
@@ -375,13 +389,52 @@ fn judge(report: &mut Report, flows: &[(String, Engine, &Follower)], undecided: 
     report.verdict = if is_known { Verdict::Equal } else { Verdict::CannotTell };
 }
 
+/// Where Linux drops, and when the run would carry an answer.
+fn hidden_loss(report: &Report, flows: &Followed<'_>, reasons: &BTreeMap<u32, String>) -> String {
+    let [fast, slow] = Way::ALL.map(|way| report.paths.get(&way));
+    let [of_fast, of_slow] = [fast, slow].map(|path| path.map_or(0, PathReport::dropped));
+    let packets = match of_slow {
+        0 => format!("{of_fast} packets of the fast path and none of the slow one"),
+        slow => format!("{} packets on both paths", of_fast + slow),
+    };
+    let mut causes: Vec<(&String, &u64)> = fast.iter().flat_map(|path| &path.dropped_by_linux).collect();
+    causes.sort_by_key(|(_, packets)| Reverse(**packets));
+    let reason = causes.first().map(|(reason, _)| reason.as_str()).unwrap_or_default();
+    if is_of_queue(reason) {
+        let port = dropping_port(flows, reasons, reason);
+        return format!(
+            "the queue of {port} was full: it dropped {packets} ({reason}), so loss by Shunt cannot be told; ask again \
+             when it drops none: `tc -s qdisc show dev {port}` counts its drops"
+        );
+    }
+    format!(
+        "Linux dropped {packets} ({reason}), so loss by Shunt cannot be told; ask again when Linux drops none"
+    )
+}
+
+/// Whether a packet was dropped since the queue of a port had no room for it: by any qdisc, or by those with reasons of
+/// their own.
+fn is_of_queue(reason: &str) -> bool {
+    ["QDISC", "FQ_", "CAKE"].iter().any(|part| reason.starts_with(part))
+}
+
+/// The port behind which most packets were dropped for this reason.
+fn dropping_port<'f>(flows: &Followed<'f>, names: &BTreeMap<u32, String>, reason: &str) -> &'f str {
+    let mut drops: BTreeMap<&str, u64> = BTreeMap::new();
+    for (flow, follower) in flows {
+        let for_it = follower.by_linux.iter().filter(|((_, one), _)| drop_reason(*one, names) == reason);
+        *drops.entry(&flow.out_port).or_default() += for_it.map(|(_, packets)| packets).sum::<u64>();
+    }
+    drops.into_iter().max_by_key(|(_, packets)| *packets).map_or("PORT", |(port, _)| port)
+}
+
 /// Packets that Linux drops behind the fast path alone, and the reason. What a queue drops depends on how much comes,
 /// which differs between the periods.
 fn dropped_by_fast_alone(report: &Report) -> Option<(u64, String)> {
     let [fast, slow] = [report.paths.get(&Way::Fast)?, report.paths.get(&Way::Slow)?];
     // A number without a name tells nothing.
-    let unclear = ["QDISC", "BACKLOG", "RING", "FULL", "reason "];
-    let is_clear = |reason: &str| !unclear.iter().any(|part| reason.contains(part));
+    let unclear = ["BACKLOG", "RING", "FULL", "reason "];
+    let is_clear = |reason: &str| !is_of_queue(reason) && !unclear.iter().any(|part| reason.contains(part));
     fast.dropped_by_linux.iter().filter(|(reason, _)| is_clear(reason)).find_map(|(reason, packets)| {
         let share = |path: &PathReport, dropped: u64| share_interval(dropped, path.packets + dropped);
         let of_slow = slow.dropped_by_linux.get(reason).copied().unwrap_or(0);

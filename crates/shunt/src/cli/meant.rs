@@ -6,7 +6,7 @@ use clap::{
     Command,
     error::{ContextKind, ContextValue, ErrorKind},
 };
-use std::{ffi::OsString, path::Path};
+use std::{ffi::OsString, path::Path, sync::OnceLock};
 
 /// A line with more mistakes than this is not corrected.
 const MISTAKES: usize = 4;
@@ -22,10 +22,12 @@ struct Meaning {
 }
 
 /// In the order in which a word is tried.
-const MEANINGS: [Meaning; 10] = [
+const MEANINGS: [Meaning; 14] = [
     Meaning {
         options: &["for", "time", "seconds", "interval"],
-        others: &["since", "until", "last", "during", "duration", "period", "range", "timeout", "t"],
+        others: &[
+            "since", "until", "last", "during", "duration", "period", "range", "timeout", "t", "d", "delay",
+        ],
         is: |word| word.starts_with(|c: char| c.is_ascii_digit()) && humantime::parse_duration(word).is_ok(),
     },
     Meaning {
@@ -41,9 +43,13 @@ const MEANINGS: [Meaning; 10] = [
     Meaning { options: &["by"], others: &["group", "group-by", "per"], is: |word| !word.starts_with('-') },
     Meaning {
         options: &["port", "dev", "ports"],
-        others: &["device", "interface", "iface", "intf", "if", "nic", "i"],
+        others: &["device", "interface", "iface", "intf", "if", "nic", "i", "p"],
         is: is_device,
     },
+    Meaning { options: &["tx"], others: &["sender", "source-port"], is: is_device },
+    Meaning { options: &["rx"], others: &["receiver"], is: is_device },
+    Meaning { options: &["in-port"], others: &["in", "iif", "iifname"], is: is_device },
+    Meaning { options: &["out-port"], others: &["out", "oif", "oifname"], is: is_device },
     Meaning {
         options: &["host", "src"],
         others: &["source", "ip", "addr", "address", "client", "mac", "name", "from", "orig-src"],
@@ -61,7 +67,11 @@ const MEANINGS: [Meaning; 10] = [
         others: &["n", "num", "top", "max", "lines", "head"],
         is: |word| word.parse::<u32>().is_ok_and(|number| number <= 100),
     },
-    Meaning { options: &["dport"], others: &["p", "service"], is: |word| word.parse::<u16>().is_ok() },
+    Meaning {
+        options: &["dport"],
+        others: &["p", "service", "port"],
+        is: |word| word.parse::<u16>().is_ok(),
+    },
     Meaning {
         options: &["speed", "rate"],
         others: &["bandwidth", "bps"],
@@ -69,13 +79,59 @@ const MEANINGS: [Meaning; 10] = [
     },
 ];
 
+/// Words that change nothing: what they ask for is what the command does anyway, or cannot do.
+const NEEDLESS: [&str; 22] = [
+    "f",
+    "force",
+    "y",
+    "yes",
+    "now",
+    "please",
+    "a",
+    "all",
+    "daemon",
+    "background",
+    "bg",
+    "l",
+    "L",
+    "list",
+    "dump",
+    "s",
+    "S",
+    "stats",
+    "show",
+    "o",
+    "c",
+    "color",
+];
+
+/// Names of subcommands that mean the same.
+const SAME: [&[&str]; 4] = [
+    &["del", "delete", "remove", "rm", "clear", "reset", "unset"],
+    &["list", "ls", "show", "cases", "get", "dump", "print"],
+    &["write", "set", "change", "put"],
+    &["load", "import", "apply"],
+];
+
+/// Names of periods, as a time.
+fn period(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "hour" | "hourly" => "1h",
+        "day" | "today" | "daily" => "1d",
+        "yesterday" => "2d",
+        "week" | "weekly" => "7d",
+        "month" | "monthly" => "30d",
+        _ => return None,
+    })
+}
+
 /// Names of devices as they are usual, besides those of this machine.
 const DEVICES: [&str; 18] = [
     "lan", "wan", "eth", "en", "wl", "br", "ppp", "wg", "tun", "tap", "bond", "veth", "vlan", "lte", "wwan",
     "sit", "gre", "r",
 ];
 
-fn is_device(word: &str) -> bool {
+pub(super) fn is_device(word: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     let is_usual = DEVICES
         .iter()
@@ -91,14 +147,24 @@ fn is_file(word: &str) -> bool {
     ends.iter().any(|end| word.ends_with(end)) || word.starts_with(['/', '.', '~'])
 }
 
+/// The definition of the command line.
+fn root() -> &'static Command {
+    static ROOT: OnceLock<Command> = OnceLock::new();
+    ROOT.get_or_init(commands::command)
+}
+
 /// The line that was probably meant instead of `words`, about which clap reports `error`.
 pub(super) fn meant(words: &[OsString], error: &clap::Error) -> Option<String> {
     let mut line: Vec<String> =
         words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
     *line.first_mut()? = "shunt".to_owned();
-    let mut root = commands::command();
-    let right = corrected(&mut root, &line, error, MISTAKES)
-        .or_else(|| with_other_command(&line).filter(|other| root.try_get_matches_from_mut(other).is_ok()))?;
+    let mut root = root().clone();
+    let mut is_right = |other: &Vec<String>| root.try_get_matches_from_mut(other).is_ok();
+    let with_options = with_options(&line).filter(&mut is_right);
+    let right = with_options
+        .or_else(|| corrected(&mut self::root().clone(), &line, error, MISTAKES))
+        .or_else(|| with_other_command(&line).filter(&mut is_right))
+        .or_else(|| with_other_name(&line, error).filter(&mut is_right))?;
     Some(right.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
 }
 
@@ -114,7 +180,7 @@ pub(super) fn own_command(words: &[OsString]) -> Option<String> {
 /// for `flow`.
 fn with_other_command(line: &[String]) -> Option<Vec<String>> {
     if let Some(at) = other_command_at(line) {
-        let root = commands::command();
+        let root = root();
         let is_group = |word: &String| root.find_subcommand(word).is_some();
         return Some(
             line.iter()
@@ -125,7 +191,7 @@ fn with_other_command(line: &[String]) -> Option<Vec<String>> {
         );
     }
     let at = line.iter().position(|word| word == "flow")?;
-    let root = commands::command();
+    let root = root();
     let has_command = root.find_subcommand("flow")?.find_subcommand(line.get(at + 1)?).is_some();
     if has_command || !line[1..at].iter().all(|word| word.starts_with('-')) {
         return None;
@@ -133,9 +199,50 @@ fn with_other_command(line: &[String]) -> Option<Vec<String>> {
     Some([&line[..at], &["flows".to_owned()], &line[at + 1..]].concat())
 }
 
+/// The line with each word that is the name of an option as this option: `src laptop dport 443`.
+fn with_options(line: &[String]) -> Option<Vec<String>> {
+    let root = root();
+    let command = command_below(root, line);
+    let is_option = |word: &String| {
+        let mut options = command.get_arguments().filter(|one| !one.is_hide_set() && !one.is_positional());
+        options.any(|one| one.get_long() == Some(word))
+    };
+    let begin = command_of(&line.iter().map(OsString::from).collect::<Vec<_>>()).split(' ').count();
+    let words = line.iter().enumerate();
+    let changed: Vec<String> = words
+        .map(|(at, word)| match at >= begin && !line[at - 1].starts_with('-') && is_option(word) {
+            true => format!("--{word}"),
+            false => word.clone(),
+        })
+        .collect();
+    (changed != line).then_some(changed)
+}
+
+/// The line with another name of a command: in small letters, or one that means the same.
+fn with_other_name(line: &[String], error: &clap::Error) -> Option<Vec<String>> {
+    let (ErrorKind::InvalidSubcommand, Some(ContextValue::String(typed))) =
+        (error.kind(), error.get(ContextKind::InvalidSubcommand))
+    else {
+        return None;
+    };
+    let at = line.iter().position(|word| word == typed)?;
+    let root = root();
+    let group = command_below(root, &line[..at]);
+    let lower = typed.to_lowercase();
+    let same =
+        SAME.iter().filter(|names| at > 1 && names.contains(&lower.as_str())).copied().flatten().copied();
+    let name = [lower.as_str()].into_iter().chain(same).find_map(|name| group.find_subcommand(name))?;
+    Some([&line[..at], &[name.get_name().to_owned()], &line[at + 1..]].concat())
+}
+
+/// The command of this line.
+fn command_below<'c>(root: &'c Command, line: &[String]) -> &'c Command {
+    line.iter().skip(1).fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))
+}
+
 /// The place of a word right behind a group of commands which is not in this group, but a command of its own.
 fn other_command_at(line: &[String]) -> Option<usize> {
-    let root = commands::command();
+    let root = root();
     let group_at = (1..line.len()).find(|at| !line[*at].starts_with('-'))?;
     let group = root.find_subcommand(&line[group_at]).filter(|group| group.has_subcommands())?;
     let at = (group_at + 1..line.len()).find(|at| !line[*at].starts_with('-'))?;
@@ -146,7 +253,113 @@ fn other_command_at(line: &[String]) -> Option<usize> {
 pub(super) fn is_time_option(option: &str) -> bool {
     let name = option.trim_start_matches('-').split('=').next().unwrap_or_default();
     let [time, ..] = &MEANINGS;
-    name.len() > 1 && (time.options.contains(&name) || time.others.contains(&name))
+    name.len() > 1 && (time.options.contains(&name) || time.others.contains(&name) || period(name).is_some())
+}
+
+/// The error about a value below zero, which clap takes for options: `-1h` of `--for -1h`.
+pub(super) fn negative_value(words: &[OsString], error: &clap::Error) -> Option<clap::Error> {
+    let line: Vec<String> =
+        words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
+    let wrong = wrong_word(error)?;
+    let is_negative = |word: &str| {
+        word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+    };
+    let at = (2..line.len()).find(|at| is_negative(&line[*at]) && line[*at].starts_with(&wrong))?;
+    let option = line[at - 1].as_str();
+    let value = &line[at];
+    let joined = match option.strip_prefix('-') {
+        Some(_) => format!("{option}={value}"),
+        None => return None,
+    };
+    let other = [&line[..at - 1], &[joined], &line[at + 1..]].concat();
+    root().clone().try_get_matches_from(&other).err()
+}
+
+/// The option of this command that has the meaning of the typed one, with its value.
+pub(super) fn other_option(words: &[OsString], error: &clap::Error) -> Option<String> {
+    let line: Vec<String> =
+        words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
+    let wrong = wrong_word(error)?;
+    let name = wrong.strip_prefix('-')?.trim_start_matches('-');
+    let root = root();
+    let command = command_below(root, &line);
+    let has = |option: &&str| {
+        let mut arguments = command.get_arguments().filter(|one| !one.is_hide_set());
+        let argument = arguments.find(|one| one.get_long() == Some(option))?;
+        let value = argument.get_value_names().and_then(<[_]>::first).map(|name| format!(" <{name}>"));
+        Some(format!("--{option}{}", value.unwrap_or_default()))
+    };
+    let is_time = is_time_option(&wrong);
+    let meant = |meaning: &&Meaning| {
+        meaning.others.contains(&name) || is_time && meaning.options.first() == Some(&"for")
+    };
+    MEANINGS.iter().filter(meant).find_map(|meaning| meaning.options.iter().find_map(&has))
+}
+
+/// What to type instead of an option of `shunt up` behind a command that keeps what the daemon was started with.
+pub(super) fn kept_option(words: &[OsString], error: &clap::Error) -> Option<String> {
+    let line: Vec<String> =
+        words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
+    let wrong = wrong_word(error)?;
+    let root = root();
+    let command = command_below(root, &line).get_name();
+    if !matches!(command, "restart" | "reload") || !has_option(root.find_subcommand("up")?, &wrong) {
+        return None;
+    }
+    let at = line.iter().position(|word| word.starts_with(&wrong))?;
+    let value = line.get(at + 1).filter(|next| !next.starts_with('-'));
+    let option: Vec<&str> = [Some(&line[at]), value].into_iter().flatten().map(String::as_str).collect();
+    let option = option.join(" ");
+    Some(format!(
+        "`shunt {command}` keeps the options of `shunt up`; for others, `shunt down`, then `shunt up {option}`"
+    ))
+}
+
+/// Whether this command of an instance lacks the option, and `shunt flows` has it.
+pub(super) fn is_option_of_flows(words: &[OsString], error: &clap::Error) -> bool {
+    let root = root();
+    let line: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    // The others have an argument of their own, which hides the global one.
+    let mut arguments = command_below(root, &line).get_arguments();
+    let uses_instance = arguments.all(|argument| argument.get_id() != "instance");
+    let flows = root.find_subcommand("flows").filter(|_| uses_instance);
+    flows.zip(wrong_word(error)).is_some_and(|(flows, wrong)| has_option(flows, &wrong))
+}
+
+/// Whether a command shows this option, with its hyphens, in its help.
+fn has_option(command: &Command, option: &str) -> bool {
+    let Some(name) = option.strip_prefix("--").and_then(|option| option.split('=').next()) else {
+        return false;
+    };
+    command.get_arguments().any(|one| {
+        let aliases = one.get_visible_aliases().unwrap_or_default();
+        !one.is_hide_set() && (one.get_long() == Some(name) || aliases.contains(&name))
+    })
+}
+
+/// The arguments that the error is about, with the names by which they were typed: `--for <TIME>` of `--seconds`.
+pub(super) fn options_as_typed(words: &[OsString], error: &mut clap::Error) {
+    for kind in [ContextKind::InvalidArg, ContextKind::PriorArg] {
+        if let Some(ContextValue::String(shown)) = error.get(kind)
+            && let Some(typed) = option_as_typed(words, shown)
+        {
+            error.insert(kind, ContextValue::String(typed));
+        }
+    }
+}
+
+fn option_as_typed(words: &[OsString], shown: &str) -> Option<String> {
+    let line: Vec<String> =
+        words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
+    let name = shown.strip_prefix("--")?.split([' ', '=', '[']).next()?;
+    let root = root();
+    let argument = command_below(root, &line).get_arguments().find(|one| one.get_long() == Some(name))?;
+    let is_typed = |name: &str| {
+        line.iter().any(|word| word.strip_prefix("--").and_then(|word| word.split('=').next()) == Some(name))
+    };
+    let aliases = argument.get_all_aliases().unwrap_or_default();
+    let alias = aliases.into_iter().find(|alias| is_typed(alias)).filter(|_| !is_typed(name))?;
+    Some(shown.replacen(name, alias, 1))
 }
 
 /// Why the value is wrong that a word would have with an option, such as `30d` for `shunt history --for`.
@@ -155,7 +368,7 @@ pub(super) fn wrong_value(words: &[OsString], error: &clap::Error) -> Option<cla
         words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
     let wrong = wrong_word(error).filter(|word| !word.starts_with('-'))?;
     let at = (1..line.len()).rfind(|at| line[*at] == wrong)?;
-    let mut root = commands::command();
+    let mut root = root().clone();
     replacements(&root, &line, at).into_iter().find_map(|other| {
         let error = root.try_get_matches_from_mut(&other).err()?;
         // Whatever is no address could be meant as a host.
@@ -222,14 +435,16 @@ fn with_unit_joined(line: &[String], error: &clap::Error) -> Option<Vec<String>>
 }
 
 /// The word that clap does not expect, or cannot take as an argument without an option.
-fn wrong_word(error: &clap::Error) -> Option<String> {
+pub(super) fn wrong_word(error: &clap::Error) -> Option<String> {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
     };
     match error.kind() {
         ErrorKind::UnknownArgument => context(ContextKind::InvalidArg).map(str::to_owned),
-        ErrorKind::ValueValidation if context(ContextKind::InvalidArg)?.starts_with(['[', '<']) => {
+        ErrorKind::ValueValidation | ErrorKind::TooManyValues
+            if context(ContextKind::InvalidArg)?.starts_with(['[', '<']) =>
+        {
             context(ContextKind::InvalidValue).map(str::to_owned)
         }
         _ => None,
@@ -251,7 +466,28 @@ fn replacements(root: &Command, line: &[String], at: usize) -> Vec<Vec<String>> 
             Some(value) => (Some(value), at + 1),
             None => (line.get(at + 1).filter(|next| !next.starts_with('-')).cloned(), at + 2),
         };
-        let Some(value) = value else { return all };
+        // `-f` with a value is a file or a format.
+        let is_needless = NEEDLESS.contains(&name) && (name != "f" || value.is_none());
+        let needless = is_needless.then(|| with(at, at + 1, &[]));
+        if let Some(time) = period(name) {
+            all.extend(takes(root, line, "for", time).map(|words| with(at, at + 1, &words)));
+        }
+        // A value that is a word of its own: `--xdp`, `--tcp`.
+        for option in ["engine", "proto"] {
+            let mut meanings = MEANINGS.iter().filter(|meaning| meaning.options == [option]);
+            if meanings.any(|meaning| (meaning.is)(name)) {
+                all.extend(takes(root, line, option, name).map(|words| with(at, at + 1, &words)));
+            }
+        }
+        let Some(value) = value else {
+            all.extend(needless);
+            return all;
+        };
+        // The name of an argument that has no option.
+        let is_argument = |argument: &clap::Arg| argument.is_positional() && argument.get_id() == name;
+        if command_below(root, line).get_arguments().any(is_argument) {
+            all.push(with(at, to, std::slice::from_ref(&value)));
+        }
         for meaning in MEANINGS.iter().filter(|one| one.options.contains(&name) || one.others.contains(&name))
         {
             all.extend(
@@ -261,14 +497,29 @@ fn replacements(root: &Command, line: &[String], at: usize) -> Vec<Vec<String>> 
                     .filter_map(|option| takes(root, line, option, &value))
                     .map(|words| with(at, to, &words)),
             );
+            if meaning.options.contains(&"port") && all.is_empty() && (meaning.is)(&value) {
+                // The command is about all ports.
+                all.push(with(at, to, &[]));
+            }
         }
+        all.extend(needless);
         return all;
+    }
+    if line[at - 1] == "port" {
+        all.extend(takes(root, line, "dport", word).map(|words| with(at - 1, at + 1, &words)));
+    }
+    if !matches!(word, "hour" | "day") {
+        let time = period(word).and_then(|time| takes(root, line, "for", time));
+        all.extend(time.map(|words| with(at, at + 1, &words)));
+    }
+    if NEEDLESS.contains(&word) {
+        all.push(with(at, at + 1, &[]));
     }
     // The name of an option without its hyphens: `for 10m`, `dry-run`.
     if at > 1 && word_like(&line[at - 1]) {
         all.push(with(at - 1, at, &[format!("--{}", line[at - 1])]));
     }
-    if word_like(word) {
+    if word_like(word) && period(word).is_none() {
         all.push(with(at, at + 1, &[format!("--{word}")]));
     }
     for meaning in MEANINGS.iter().filter(|meaning| (meaning.is)(word)) {
@@ -298,8 +549,8 @@ fn word_like(word: &str) -> bool {
 
 /// The command of this line, with those above it.
 pub(super) fn command_of(words: &[OsString]) -> String {
-    let root = commands::command();
-    let (mut command, mut name) = (&root, "shunt".to_owned());
+    let root = root();
+    let (mut command, mut name) = (root, "shunt".to_owned());
     for word in words.iter().skip(1) {
         if let Some(below) = command.find_subcommand(word) {
             command = below;
@@ -312,12 +563,7 @@ pub(super) fn command_of(words: &[OsString]) -> String {
 /// The words by which the command of this line takes the value: an option and the value, or the value alone, if the
 /// argument has no option.
 fn takes(root: &Command, line: &[String], option: &str, value: &str) -> Option<Vec<String>> {
-    let mut command = root;
-    for word in line.iter().skip(1) {
-        if let Some(below) = command.find_subcommand(word) {
-            command = below;
-        }
-    }
+    let command = command_below(root, line);
     let argument = command.get_arguments().find(|argument| {
         !argument.is_hide_set()
             && (argument.get_long() == Some(option)

@@ -110,9 +110,11 @@ impl Checking {
 
     async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
         if !geteuid().is_root() {
-            return Err(
-                Failure::new(FailureCode::NotRoot, "shunt check needs root: it opens raw sockets").into()
-            );
+            return Err(Failure::new(
+                FailureCode::NotRoot,
+                "shunt check needs root: it opens raw sockets; use sudo",
+            )
+            .into());
         }
         let Self { port, peer, only, junit: path } = self;
         require_here(&port)?;

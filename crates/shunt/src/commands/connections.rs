@@ -16,6 +16,7 @@ use clap_complete::engine::ArgValueCandidates;
 pub(crate) use end::End;
 use end::{Place, Word};
 use shunt_api::{Failure, Network, Proto, Selection, not_a_host};
+use shunt_wire::Mac;
 use std::{net::IpAddr, path::Path};
 
 /// The heading of options that choose connections.
@@ -158,6 +159,11 @@ impl NamedConnections {
         }
     }
 
+    /// A name of these that is that of a network device.
+    pub(crate) fn device(&self) -> Option<&str> {
+        self.hosts.iter().flatten().map(String::as_str).find(|name| is_device(name))
+    }
+
     /// The words and options that name these connections.
     pub(crate) fn words(&self) -> &str {
         &self.words
@@ -227,17 +233,23 @@ fn ends(
     }
 }
 
+/// Whether a network device of this namespace has this name.
+fn is_device(name: &str) -> bool {
+    !name.contains('/') && Path::new("/sys/class/net").join(name).exists()
+}
+
 fn unknown_host(name: &str, is_option: bool) -> Failure {
     if humantime::parse_duration(&format!("1{name}")).is_ok() {
         return usage(format!("`{name}` is not a host; write a time as one word, such as `--for 10{name}`"));
     }
-    let is_device = !name.contains('/') && Path::new("/sys/class/net").join(name).exists();
-    let (what, way_out) = match (is_device, is_option) {
-        (true, _) => {
-            ("is a network device, not", format!("; `shunt flows --dev {name}` lists its connections"))
-        }
-        (false, true) => ("is not", String::new()),
-        (false, false) => ("is neither tcp nor udp, nor", String::new()),
+    let (what, way_out) = if is_device(name) {
+        ("is a network device, not", format!("; `shunt flows --dev {name}` lists its connections"))
+    } else if name.parse::<Mac>().is_ok() {
+        ("is not the MAC of", String::new())
+    } else if is_option {
+        ("is not", String::new())
+    } else {
+        ("is neither tcp nor udp, nor", String::new())
     };
     usage(format!("`{name}` {what} {}{way_out}", not_a_host(names_of_this_machine().names())))
 }

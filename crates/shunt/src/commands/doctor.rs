@@ -11,7 +11,7 @@ use super::{arguments::duration, link::read, measure::measure_and_show, model};
 use crate::{
     client::candidates,
     command::{Command, Context},
-    failure::{bad_json, traffic_failed, unreadable, unwritable, usage},
+    failure::{bad_file, bad_json, traffic_failed, unreadable, unwritable, usage},
     output::Show,
 };
 use clap::Args;
@@ -33,7 +33,7 @@ use std::{
     collections::BTreeMap,
     fs,
     net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -143,6 +143,9 @@ impl DoctorPlan {
             None => Traffic::Watch(GLANCE),
         };
         let ports = port.map_or_else(Link::all, |port| vec![port]);
+        if let Some(path) = record.as_deref().filter(|path| path.is_file() && !is_record(path)) {
+            return Err(bad_file(path, "exists already and is not a record: name another file"));
+        }
         Ok(Self { look: Look::Live { ports, traffic, record }, board })
     }
 
@@ -181,6 +184,11 @@ impl DoctorPlan {
         })
         .await
     }
+}
+
+/// Whether `shunt doctor --record` wrote this file.
+fn is_record(path: &Path) -> bool {
+    fs::read_to_string(path).is_ok_and(|text| serde_json::from_str::<Vec<System>>(&text).is_ok())
 }
 
 fn answer(systems: Vec<System>, board: Option<&Case>) -> Examination {

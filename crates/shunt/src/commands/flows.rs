@@ -138,7 +138,11 @@ fn must_be_port<'p>(device: &str, mut ports: impl Iterator<Item = &'p str> + Clo
         return Ok(());
     }
     let ports = if names.is_empty() { "has no port".to_owned() } else { format!("has {}", names.join(", ")) };
-    Err(usage(format!("--dev: {device} is no port of this instance, which {ports}")))
+    let l4_port = match device.parse::<u16>() {
+        Ok(port) => format!("; a TCP or UDP port is --dport {port} or --sport {port}"),
+        Err(_) => String::new(),
+    };
+    Err(usage(format!("--dev: {device} is no port of this instance, which {ports}{l4_port}")))
 }
 
 async fn read(client: &Client, filter: &Filter, over: Duration) -> anyhow::Result<Vec<Connection>> {

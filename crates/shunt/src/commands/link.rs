@@ -153,9 +153,12 @@ async fn change(before: &Link, settings: &[Setting], show: Show<'_>) -> anyhow::
                 settings[..done].iter().flat_map(|one| one.applied(before, &after)).collect();
             let undone = undo(port, &applied)
                 .map_or(String::new(), |command| format!("\n  changed before that; to undo it: {command}"));
-            let code =
-                if nix::unistd::geteuid().is_root() { FailureCode::Usage } else { FailureCode::NotRoot };
-            return Err(Failure::new(code, format!("{error}{undone}")).into());
+            let (code, way_out) = if nix::unistd::geteuid().is_root() {
+                (FailureCode::Usage, "")
+            } else {
+                (FailureCode::NotRoot, "; changing settings needs root: use sudo")
+            };
+            return Err(Failure::new(code, format!("{error}{way_out}{undone}")).into());
         }
     }
     let after = read(port).await?;

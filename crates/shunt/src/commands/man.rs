@@ -39,7 +39,14 @@ impl command::Command for ManArgs {
 
     async fn run(plan: PathBuf, _: &Context, show: Show<'_>) -> anyhow::Result<()> {
         if !plan.is_dir() {
-            let way_out = format!("there is no such directory: make it with `mkdir -p {}`", plan.display());
+            let mut way_out =
+                format!("there is no such directory: make it with `mkdir -p {}`", plan.display());
+            if super::definition().find_subcommand(&plan).is_some() {
+                way_out = format!(
+                    "there is no such directory for the pages; `shunt {0} --help` shows that of {0}",
+                    plan.display()
+                );
+            }
             return Err(bad_file(&plan, way_out).into());
         }
         write_all(super::definition(), &plan).map_err(|error| unwritable(&plan, &error))?;

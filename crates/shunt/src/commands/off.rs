@@ -5,7 +5,7 @@ pub(crate) mod view;
 use super::{
     arguments::time_within,
     connections::{ConnectionArgs, NamedConnections},
-    hosts::KnownHosts,
+    hosts::{KnownHosts, names_of_this_machine},
 };
 use crate::{
     client::control::Client,
@@ -107,7 +107,7 @@ impl Command for OffArgs {
         match plan {
             OffPlan::Show => {}
             OffPlan::Add { which, for_s } => {
-                for which in which.look_up(client).await? {
+                for which in look_up(&which, client, OF_OFF).await? {
                     let request = OffRequest { which, for_s, by: OffBy::Owner };
                     let _: Count = client.send(Method::POST, PATH, &request).await?;
                 }
@@ -126,6 +126,13 @@ impl Command for OffArgs {
 impl OffArgs {
     fn plan(&self) -> Result<OffPlan, Failure> {
         let which = self.connections.named()?;
+        if is_everything(&which) {
+            return Err(usage(format!(
+                "`{}` is not a host: for all of IPv4, `shunt off 0.0.0.0/0`, for all of IPv6, `shunt off ::/0`; `shunt \
+                 down` ends the fast path",
+                which.words()
+            )));
+        }
         if let Some(group) = which.address().filter(IpAddr::is_multicast) {
             return Err(usage(format!("`{group}`: packets to a group of hosts are never fast")));
         }
@@ -137,6 +144,24 @@ impl OffArgs {
             during => Ok(OffPlan::Add { which, for_s: during.map(seconds) }),
         }
     }
+}
+
+/// Where a port is turned off.
+const OF_OFF: &str = "to leave out a port, name the others in `ports` in /etc/shunt/shunt.toml";
+
+/// Looks up the hosts. A network device is none; then there is another way out.
+async fn look_up(
+    which: &NamedConnections,
+    client: &Client,
+    instead: &str,
+) -> Result<Vec<Selection>, Failure> {
+    which.look_up(client).await.map_err(|failure| match which.device() {
+        Some(device) => usage(format!(
+            "`{device}` is a network device, not a host or its address; {instead}; `shunt flows --by host --dev {device}` \
+             lists the hosts of its connections"
+        )),
+        None => failure,
+    })
 }
 
 /// A line that says for which other addresses of the host the fast path stays on.
@@ -160,6 +185,13 @@ fn seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
+/// Whether a word stands for all hosts, which could also be the name of one.
+fn is_everything(which: &NamedConnections) -> bool {
+    let is_word = |word: &str| which.words().eq_ignore_ascii_case(word);
+    ["all", "any", "everything"].into_iter().any(is_word)
+        && names_of_this_machine().addresses(which.words()).is_empty()
+}
+
 impl Command for OnArgs {
     type Plan = Option<NamedConnections>;
     const EXAMPLES: &str = "
@@ -176,7 +208,7 @@ impl Command for OnArgs {
     async fn run(plan: Self::Plan, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
         let client = &context.client;
         let which = match &plan {
-            Some(named) => named.look_up(client).await?,
+            Some(named) => look_up(named, client, "`shunt off` lists its rules").await?,
             None => Vec::new(),
         };
         if let [_, _, ..] = which.as_slice() {
@@ -205,6 +237,9 @@ impl OnArgs {
     /// A time is refused: a rule that comes back would have to be kept beside the one that was removed.
     fn plan(&self) -> Result<Option<NamedConnections>, Failure> {
         let which = self.connections.named()?;
+        if is_everything(&which) {
+            return Err(usage(format!("`{}`: `shunt on` without arguments ends all rules", which.words())));
+        }
         if let Some(time) = &self.during {
             let words = if which.are_all() { "192.168.1.2" } else { which.words() };
             return Err(usage(format!(

@@ -89,7 +89,7 @@ impl Command for QualityArgs {
             known_host(host, &KnownHosts::read(&context.client).await.names())?;
         }
         if !geteuid().is_root() {
-            let why = "shunt quality needs root: it loads programs into the kernel";
+            let why = "shunt quality needs root: it loads programs into the kernel; use sudo";
             return Err(Failure::new(FailureCode::NotRoot, why).into());
         }
         let now: Status = context.client.get(STATUS).await?;

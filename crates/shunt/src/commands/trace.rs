@@ -3,7 +3,7 @@
 pub(crate) mod view;
 
 use super::{
-    arguments::duration,
+    arguments::time_from,
     connections::{NamedConnections, SelectionArgs},
     measure::measure_and_show,
     result_files,
@@ -11,7 +11,7 @@ use super::{
 use crate::{
     client::candidates,
     command::{Command, Context},
-    failure::{no_device, usage},
+    failure::no_device,
     output::{Show, write_stderr},
 };
 use clap::Args;
@@ -43,7 +43,8 @@ pub(crate) struct TraceArgs {
     #[command(flatten)]
     selection: SelectionArgs,
     /// How long to trace.
-    #[arg(long, visible_aliases = ["time", "for"], value_name = "TIME", default_value = "5s", value_parser = duration)]
+    #[arg(long, visible_aliases = ["time", "for"], value_name = "TIME", default_value = "5s",
+        value_parser = time_from(Duration::from_millis(1)))]
     seconds: Duration,
     /// Trace one packet in N, chosen at random.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -91,9 +92,6 @@ impl Command for TraceArgs {
 impl Tracing {
     fn resolve(typed: TraceArgs) -> Result<Self, Failure> {
         let TraceArgs { port, selection, seconds, sample, rows, bisect, keep } = typed;
-        if seconds.is_zero() {
-            return Err(usage("--seconds: nothing can be traced in no time; give a time such as 5s"));
-        }
         let which = selection.named()?;
         let request = Request { port, selections: Vec::new(), sample, time: seconds, rows, bisect };
         Ok(Self { request, which, keep })
@@ -101,7 +99,7 @@ impl Tracing {
 
     async fn run(self, show: Show<'_>) -> anyhow::Result<()> {
         if !geteuid().is_root() {
-            let why = "shunt trace needs root: it loads programs into the kernel";
+            let why = "shunt trace needs root: it loads programs into the kernel; use sudo";
             return Err(Failure::new(FailureCode::NotRoot, why).into());
         }
         let Self { request, keep, .. } = self;
@@ -170,7 +168,7 @@ mod tests {
         for same in ["--seconds 500ms", "--time 500ms", "--for 500ms"] {
             assert_eq!(resolve(same).expect("valid").request.time, Duration::from_millis(500), "{same}");
         }
-        assert!(resolve("--seconds 0").is_err());
+        assert!(parse_args::<TraceArgs>("--seconds 0").is_err());
         assert!(parse_args::<TraceArgs>("--sample 0").is_err());
     }
 }

@@ -81,8 +81,8 @@ impl Command for UsageArgs {
         let most = Duration::from_secs(self.most_s());
         match self.during {
             Some(during) if during < Duration::from_secs(60) || during > most => {
-                let most = shunt_wire::units::time(most.as_secs());
-                Err(usage(format!("--for: expected a time from 1m to {most}: that much is kept")).into())
+                let [typed, most] = [during, most].map(|time| shunt_wire::units::time(time.as_secs()));
+                Err(usage(format!("--for: {typed} is not from 1m to {most}: that much is kept")).into())
             }
             _ => Ok(self),
         }

@@ -49,7 +49,8 @@ pub(crate) struct VerifyArgs {
     connections: ConnectionArgs,
     /// How long to follow packets, 3s to 1h, in at least three periods of each path and a last one of the fast path, in
     /// which the connections come back to it. The command takes a second longer, in which it chooses connections and
-    /// loads programs, and up to a second more for each period in which a packet vanishes without a reason.
+    /// loads programs. Where packets change or vanish, each period waits up to a second for them: less
+    /// than 12s cannot hold these waits, and the command takes as much longer.
     #[arg(long = "for", visible_alias = "time", value_name = "TIME", default_value = "30s",
         value_parser = time_within(SHORTEST, LONGEST))]
     time: Duration,
@@ -83,7 +84,7 @@ impl Command for VerifyArgs {
 
     async fn run(plan: Verifying, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
         if !geteuid().is_root() {
-            let why = "shunt verify needs root: it loads programs into the kernel";
+            let why = "shunt verify needs root: it loads programs into the kernel; use sudo";
             return Err(Failure::new(FailureCode::NotRoot, why).into());
         }
         let Verifying { which, time, limit } = plan;

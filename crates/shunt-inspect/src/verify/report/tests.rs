@@ -1,5 +1,6 @@
 use super::*;
 use crate::verify::segment::{Segment, Segments, Treated};
+use shunt_api::{Proto, Tuple};
 use std::net::Ipv4Addr;
 
 fn segments(number: u16, mac: u8) -> Segments {
@@ -37,7 +38,14 @@ fn flow(fast: u16, slow: u16, mac: impl Fn(u16) -> u8) -> Follower {
 }
 
 fn report_of(follower: &Follower) -> Report {
-    report(&[("udp a > b".to_owned(), Engine::Tc, follower)], Course::default())
+    report(&[(&to_wan(Engine::Tc), follower)], Course::default())
+}
+
+fn to_wan(engine: Engine) -> Flow {
+    let tuple =
+        Tuple { src: Ipv4Addr::LOCALHOST.into(), dst: Ipv4Addr::LOCALHOST.into(), sport: 1, dport: 2 };
+    let (in_port, out_port) = ("lan0".to_owned(), "wan0".to_owned());
+    Flow { connection: 0, proto: Proto::Udp, in_port, out_port, enters: tuple, leaves: tuple, engine }
 }
 
 #[test]
@@ -123,8 +131,12 @@ fn drops_by_linux_that_could_hide_loss_are_no_answer() {
         report_of(&follower)
     };
     for (fast, slow, why) in [
-        (1670, 1007, "Linux dropped 2677 packets on both paths, so loss by Shunt cannot be told"),
-        (300, 0, "Linux dropped 300 packets of the fast path and none of the slow one, so loss"),
+        (
+            1670,
+            1007,
+            "Linux dropped 2677 packets on both paths (reason 2), so loss by Shunt cannot be told; ask again when",
+        ),
+        (300, 0, "Linux dropped 300 packets of the fast path and none of the slow one (reason 2), so loss"),
     ] {
         let report = drop(fast, slow);
         assert_eq!((report.verdict, report.unknown.len()), (Verdict::CannotTell, 1), "{report:#?}");
@@ -141,16 +153,25 @@ fn drops_that_meet_the_fast_path_alone_are_a_difference_unless_a_queue_makes_the
     let drop = |reason: &str, fast: u64, slow: u64| {
         let mut follower = flow(9500, 16_000, |_| 1);
         follower.by_linux = [((Way::Fast, 2), fast), ((Way::Slow, 2), slow)].into();
-        let flows = [("udp a > b".to_owned(), Engine::Tc, &follower)];
+        let flow = to_wan(Engine::Tc);
+        let flows = [(&flow, &follower)];
         let drop_reasons = [(2, reason.to_owned())].into();
         report(&flows, Course { drop_reasons, ..Course::default() })
     };
     let filtered = drop("TC_EGRESS", 165, 0);
     assert_eq!(filtered.verdict, Verdict::Differs);
-    assert!(filtered.unknown[0].contains("tc filter show dev PORT egress"), "{:?}", filtered.unknown);
+    assert!(filtered.unknown[0].contains("tc filter show dev wan0 egress"), "{:?}", filtered.unknown);
     for (reason, fast, slow) in [("QDISC_DROP", 165, 0), ("TC_EGRESS", 165, 280)] {
         assert_eq!(drop(reason, fast, slow).verdict, Verdict::CannotTell, "{reason}");
     }
+    let full = drop("QDISC_OVERLIMIT", 165, 280);
+    let said = full.unknown.join("; ");
+    assert!(
+        said.starts_with(
+            "the queue of wan0 was full: it dropped 445 packets on both paths (QDISC_OVERLIMIT)"
+        ) && said.ends_with("ask again when it drops none: `tc -s qdisc show dev wan0` counts its drops"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -180,8 +201,7 @@ fn the_difference_of_round_trips_is_that_of_the_periods() {
 #[test]
 fn packets_that_xdp_lost_or_the_observer_missed_are_no_answer() {
     let follower = flow(400, 10, |_| 1);
-    let flows = [("udp a > b".to_owned(), Engine::Xdp, &follower)];
-    let report = report(&flows, Course { undecided: 2, ..Course::default() });
+    let report = report(&[(&to_wan(Engine::Xdp), &follower)], Course { undecided: 2, ..Course::default() });
     assert_eq!(report.verdict, Verdict::CannotTell);
     assert!(report.unknown[0].starts_with("2 packets were seen before XDP"), "{:?}", report.unknown);
 }

@@ -51,8 +51,7 @@ impl FromStr for Word {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let is_meant = |proto: &Proto| proto.to_string().eq_ignore_ascii_case(text);
-        match [Proto::Tcp, Proto::Udp].into_iter().find(is_meant) {
+        match proto(text) {
             Some(proto) => Ok(Self::Proto(proto)),
             None => text.parse().map(Self::End),
         }
@@ -68,9 +67,23 @@ impl fmt::Display for Word {
     }
 }
 
+fn proto(text: &str) -> Option<Proto> {
+    [Proto::Tcp, Proto::Udp].into_iter().find(|proto| proto.to_string().eq_ignore_ascii_case(text))
+}
+
 fn place_and_port(text: &str) -> Result<(Place, Option<u16>), String> {
     if let Some(why) = has_zone(text) {
         return Err(why);
+    }
+    if let Some((_, rest)) = text.split_once("://") {
+        let host = rest.split(['/', ':']).next().unwrap_or_default();
+        return Err(format!("`{text}`: expected a host without `://` and a path, such as `{host}`"));
+    }
+    if let Some((proto, port)) = text.split_once(':')
+        && self::proto(proto).is_some()
+        && l4_port(port).is_ok()
+    {
+        return Err(format!("`{text}`: the port is a word of its own: `{proto} --dport {port}`"));
     }
     if let Ok(both) = text.parse::<SocketAddr>() {
         let port = port_of(text, &both.port().to_string())?;
@@ -165,7 +178,8 @@ mod tests {
             ("192.0.2.0/33", "0 to 32"),
             ("10m", "`10m` is not an IP address"),
             ("2001:db8:::1", "`2001:db8:::1` is not an IP address"),
-            ("https://example.com", "is not an IP address"),
+            ("https://example.com/x", "without `://` and a path, such as `example.com`"),
+            ("tcp:443", "`tcp --dport 443`"),
         ] {
             let said = text.parse::<End>().unwrap_err();
             assert!(said.contains(why), "{text}: {said}");

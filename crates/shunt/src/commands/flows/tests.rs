@@ -169,6 +169,8 @@ fn a_device_that_is_no_port_and_a_limit_of_none_are_refused() {
     assert!(must_be_port("wan0", ports.into_iter()).is_ok());
     let why = must_be_port("lan9", ports.into_iter()).unwrap_err().message;
     assert_eq!(why, "--dev: lan9 is no port of this instance, which has lan0, wan0");
+    let why = must_be_port("443", ports.into_iter()).unwrap_err().message;
+    assert!(why.ends_with("; a TCP or UDP port is --dport 443 or --sport 443"), "{why}");
     assert!(must_be_port("lan9", [].into_iter()).unwrap_err().message.ends_with("which has no port"));
     let none = parse_args::<FlowsArgs>("--limit 0").unwrap_err().to_string();
     assert!(none.contains("'0' for '--limit <N>': expected a number from 1 on"), "{none}");

@@ -137,7 +137,8 @@ impl Agent {
 
     fn lent_port(name: &str, listen: Option<SocketAddr>) -> Result<Arc<LentPort>, Failure> {
         if !geteuid().is_root() {
-            let why = "shunt lab agent --lend needs root: it opens raw sockets and changes settings";
+            let why =
+                "shunt lab agent --lend needs root: it opens raw sockets and changes settings; use sudo";
             return Err(Failure::new(FailureCode::NotRoot, why));
         }
         let port = LentPort::new(name, LEASE).map_err(|why| Failure::new(FailureCode::PortMissing, why))?;

@@ -39,6 +39,21 @@ fn none_lost_is_said_only_if_nothing_was() {
 }
 
 #[test]
+fn drops_of_the_fast_path_alone_are_not_called_lost() {
+    let mut report = verify::Report { verdict: Verdict::Differs, ..sample::equal() };
+    report.paths.get_mut(&verify::Way::Fast).unwrap().dropped_by_linux.insert("TC_EGRESS".to_owned(), 53);
+    let why = Answer::failure(&report).unwrap().message;
+    assert!(
+        why.starts_with("Linux drops packets of the fast path alone: 53 of 24053; ") && !why.contains("lost"),
+        "{why}"
+    );
+    let text = Text::text(&report, TEXT);
+    assert!(text.contains("Linux dropped 53 packets of the fast path alone:"), "{text}");
+    assert!(text.contains("Linux dropped 53 packets of the fast path: TC_EGRESS\n"), "{text}");
+    assert!(text.contains("Linux dropped 2 packets of the slow path: QDISC_DROP\n"), "{text}");
+}
+
+#[test]
 fn the_exit_code_is_the_verdict() {
     let code = |verdict: Verdict| {
         let report = verify::Report { verdict, ..sample::equal() };

@@ -40,11 +40,19 @@ impl Text for Report {
                     faults.filter(|(fault, _)| **fault != Fault::Lost).any(|(_, packets)| *packets > 0)
                 };
                 let off = "`shunt off` takes connections off the fast path";
+                let fast = self.paths.get(&Way::Fast).cloned().unwrap_or_default();
+                let has_lost = fast.faults.get(&Fault::Lost).is_some_and(|packets| *packets > 0);
                 let why = match (changed(Way::Fast), changed(Way::Slow)) {
                     (_, true) => "packets change on the slow path, too: something besides Shunt changes them"
                         .to_owned(),
                     (true, false) => format!("packets differ from what Linux sends; {off}"),
-                    (false, false) => format!("packets of the fast path are lost; {off}"),
+                    (false, false) if has_lost => format!("packets of the fast path are lost; {off}"),
+                    // The report says which, and what may drop them.
+                    (false, false) => format!(
+                        "Linux drops packets of the fast path alone: {} of {}; {off}",
+                        fast.dropped(),
+                        fast.packets + fast.dropped()
+                    ),
                 };
                 Some(Failure::new(FailureCode::Differs, why))
             }
@@ -86,7 +94,8 @@ fn verdict(report: &Report) -> String {
         Verdict::Differs => {
             let what = match differs(&fast, &slow) {
                 nothing if nothing.is_empty() => {
-                    format!("{} of the fast path alone", units::count(fast.dropped(), "drop"))
+                    let packets = units::count(fast.dropped(), "packet");
+                    format!("Linux dropped {packets} of the fast path alone")
                 }
                 faults => faults,
             };
@@ -156,9 +165,16 @@ fn time(us: Option<f64>) -> String {
 
 fn heading(difference: &Difference) -> String {
     let name = FAULTS.iter().find(|(fault, _)| *fault == difference.fault).map_or("", |(_, name)| name);
-    let way = if difference.way == Way::Fast { "fast" } else { "slow" };
     let packets = units::count(difference.packets, "packet");
-    format!("{name}: {}, {way} path, {packets}\n", difference.flow)
+    format!("{name}: {}, {} path, {packets}\n", difference.flow, self::name(difference.way))
+}
+
+/// The path, as the table calls it.
+const fn name(way: Way) -> &'static str {
+    match way {
+        Way::Fast => "fast",
+        Way::Slow => "slow",
+    }
 }
 
 /// One of the packets with a fault.
@@ -208,8 +224,11 @@ fn notes(report: &Report, format: Format) -> String {
         let their = if report.unseen == 1 { "its" } else { "their" };
         notes.push(format!("{} could not be followed to {their} end", units::count(report.unseen, "packet")));
     }
-    for (reason, count) in report.paths.values().flat_map(|path| &path.dropped_by_linux) {
-        notes.push(format!("Linux dropped {}: {reason}", units::count(*count, "packet")));
+    for (way, path) in &report.paths {
+        for (reason, count) in &path.dropped_by_linux {
+            let packets = units::count(*count, "packet");
+            notes.push(format!("Linux dropped {packets} of the {} path: {reason}", name(*way)));
+        }
     }
     if report.verdict == Verdict::Differs {
         notes.extend(report.unknown.iter().cloned());

@@ -3,7 +3,7 @@
 use super::super::Daemon;
 use crate::{history::Clock, off_rules::OffChange};
 use shunt_api::{
-    BitRate, Engine, EngineChange, Happening, LongestStep, OffEnd, PortQos, QosTable, RestartKind,
+    BitRate, Engine, EngineChange, Happening, LongestStep, OffBy, OffEnd, PortQos, QosTable, RestartKind,
     RulesetStatus,
 };
 use shunt_core::{Cause, ChangeDetails};
@@ -16,8 +16,8 @@ pub(super) struct Seen {
     ports: BTreeMap<String, (Engine, bool)>,
     /// Why learning is off, for some traffic at least.
     hold: Option<String>,
-    /// Whether `shunt verify` alone added or removed rules when they changed last.
-    off_by_verify: bool,
+    /// The measuring command that alone added or removed rules when they changed last.
+    off_by_command: Option<OffBy>,
     counts_lost: u64,
     lines_lost: u64,
     step_seconds: f64,
@@ -47,8 +47,12 @@ impl Daemon {
         let ChangeDetails { device, object } = change;
         let rules = if cause == Cause::Ruleset { self.recorder.changed_rules.take() } else { None };
         let object = object.or(rules);
-        let by_verify = cause == Cause::Off && self.recorder.seen.off_by_verify;
-        let cause = if by_verify { "verify".to_owned() } else { cause.to_string() };
+        let by = self.recorder.seen.off_by_command.filter(|_| cause == Cause::Off);
+        let cause = match by {
+            Some(OffBy::Verify) => "verify".to_owned(),
+            Some(OffBy::Quality) => "quality".to_owned(),
+            Some(OffBy::Owner) | None => cause.to_string(),
+        };
         self.note(Happening::Invalidated { cause, device, object });
     }
 
@@ -128,8 +132,8 @@ impl Daemon {
     /// Notes rules of `shunt off` that have come or gone.
     pub(in super::super) fn record_off(&mut self) {
         let changes = self.off_rules.take_changes();
-        self.recorder.seen.off_by_verify =
-            !changes.is_empty() && changes.iter().all(|change| !change.by.is_owner());
+        let by = changes.first().map(|change| change.by).filter(|by| !by.is_owner());
+        self.recorder.seen.off_by_command = by.filter(|by| changes.iter().all(|change| change.by == *by));
         // A client that adds or removes a rule waits for the file.
         if changes.iter().any(|change| matches!(change.end, Some(OffEnd::Time | OffEnd::TimeWithoutDaemon))) {
             let file = self.off_rules.replacement();
