@@ -65,7 +65,7 @@ fn a_connection_is_slow_from_the_next_packet_on_until_it_is_turned_on_again() {
         assert_eq!(said, "off: udp --dport 5001; `shunt on udp --dport 5001` ends it\n");
         stays_slow(&shunt, &there, &chosen);
         assert_eq!(reason(&shunt, 5001).as_deref(), Some("off"));
-        assert!(shunt.done("why --dport 5001").contains("(by the rule `udp --dport 5001`)"));
+        assert!(shunt.done("why --dport 5001").contains("(by the rule `udp --dport 5001` of `shunt off`)"));
         assert!(shunt.done("status").contains("off: udp --dport 5001;"));
         becomes_fast(&shunt, &there, &other, 5002);
         stays_slow(&shunt, &there, &chosen);
