@@ -148,6 +148,11 @@ impl HandOver {
         self.underway.is_some()
     }
 
+    /// The program of this process, if it must stay when another daemon has followed it.
+    pub(super) fn watched_program(&mut self) -> Option<Program> {
+        self.program.take().filter(Program::is_watched)
+    }
+
     fn is_checking(&self) -> bool {
         self.underway.as_ref().is_some_and(|underway| underway.stage == Stage::Checking)
     }
@@ -424,15 +429,16 @@ impl Daemon {
     }
 
     /// Ends after the next daemon has got the ownership: leaves everything to it, or, if it fails, detaches everything.
-    pub(super) async fn leave(self, next: NextDaemon) -> Result<Ended, Failure> {
+    pub(super) async fn leave(mut self, next: NextDaemon) -> Result<Ended, Failure> {
         let outcome = next.channel.expect(EXCHANGE).await;
         let pid = next.pid();
         let why = match outcome {
             Ok((FromNext::Done, _)) => {
                 service_manager::is_now(pid);
                 tracing::info!("restart: pid {pid} has taken over");
+                let stays = self.hand_over.watched_program();
                 self.plane.leave();
-                return Ok(Ended::Left);
+                return Ok(Ended::Left(stays));
             }
             Ok((FromNext::Failed(why), _)) => why.message,
             Ok(_) => "it sent an unexpected message".to_owned(),
