@@ -13,7 +13,7 @@ use crate::{
 use nix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use shunt_api::{FailedRestart, Failure, FailureCode, Restart, RestartKind};
-use shunt_bpf::layout;
+use shunt_bpf::LAYOUT;
 use std::{
     collections::BTreeMap,
     io,
@@ -276,7 +276,7 @@ impl Daemon {
 
     /// Why the next daemon cannot take flows over; `None` if it can.
     fn clean_because(&self, theirs: u64, config: &BTreeMap<String, Value>, space: u64) -> Option<String> {
-        if theirs != layout() {
+        if theirs != LAYOUT {
             return Some("the new version keeps flows in another layout".to_owned());
         }
         let differ = differences(&self.config, config);
