@@ -27,5 +27,7 @@ for folder in one another/folder; do
 	mkdir -p "$folder/unpacked"
 	dpkg-deb --raw-extract "$folder"/target/deb/*.deb "$folder/unpacked"
 done
-diff -rq one/unpacked another/folder/unpacked >&2
+diff -rq one/unpacked another/folder/unpacked >&2 || true
+trap - EXIT
+echo "deb-twice: both are kept in $work, unpacked; remove it after comparing them" >&2
 exit 1

@@ -44,6 +44,10 @@ pub struct DaemonArguments {
     /// a service manager watches only its own.
     #[arg(long, hide = true, conflicts_with_all = ["cleanup", "dry_run", "probe", "successor"])]
     pub launch_successor: bool,
+    /// Wait for the daemon that has taken over from this process, pass signals on to it, and end with it: whoever
+    /// started this process watches it.
+    #[arg(long, hide = true, conflicts_with_all = ["cleanup", "dry_run", "probe", "successor", "launch_successor"])]
+    pub await_successor: bool,
     /// Print the names of the devices that would be ports, as JSON; then exit. Needs no root.
     #[arg(long, conflicts_with_all = ["cleanup", "dry_run", "probe"])]
     pub list_ports: bool,

@@ -45,7 +45,7 @@ pub use epochs::Epochs;
 pub use error::Error;
 pub use external::{EngineSide, Tables};
 pub use flows::{Entry, EntryIndex, FlowTable, Key};
-pub use handover::{HandedMaps, HandedPort, layout, map_id};
+pub use handover::{HandedMaps, HandedPort, LAYOUT, map_id};
 pub use maps::CONTROL_MAP;
 pub use net_time::{NetReading, NetTimeLinks, NetTimeLoader, NetTimeMeter, SlowSample};
 pub use object::Size;

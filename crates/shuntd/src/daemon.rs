@@ -82,10 +82,11 @@ const TICK: Duration = Duration::from_millis(500);
 pub(crate) enum Ended {
     /// It was stopped, and has detached everything.
     Stopped,
-    /// The next daemon has taken over everything, and the control socket.
-    Left,
-    /// It has detached everything, and the next daemon starts when this process ends.
-    Replaced(#[expect(dead_code, reason = "it is kept until the process ends")] NextDaemon),
+    /// The next daemon has taken over everything, and the control socket. With a program, this process must stay.
+    Left(Option<Program>),
+    /// It has detached everything, and the next daemon starts when its channel is closed. With a program, this process
+    /// must stay.
+    Replaced(NextDaemon, Option<Program>),
 }
 
 /// Why the event loop has ended.
@@ -304,6 +305,7 @@ impl Daemon {
         if let Some(blocking) = self.blocking.take() {
             blocking.end();
         }
+        let stays = self.hand_over.watched_program();
         let count_rest = self.end_usage();
         if may_stay && self.can_leave_to_store() {
             self.leave_to_store();
@@ -322,7 +324,7 @@ impl Daemon {
         ended.map(|_| match next {
             Some(next) => {
                 service_manager::is_now(next.pid());
-                Ended::Replaced(next)
+                Ended::Replaced(next, stays)
             }
             None => Ended::Stopped,
         })

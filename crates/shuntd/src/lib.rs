@@ -76,7 +76,8 @@ fn sized(configured: &Config) -> Config {
     Config { max_flows, ..configured.clone() }
 }
 
-fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
+/// Runs the daemon, or prints an answer.
+fn run(arguments: &DaemonArguments) -> Result<Ended, Failure> {
     let instance: Instance = arguments.instance.parse()?;
     if arguments.list_ports {
         return print(&preview::port_names(&ConfigSource::from_arguments(arguments)?.load()?)?);
@@ -88,11 +89,12 @@ fn run(arguments: &DaemonArguments) -> Result<(), Failure> {
         return print(&kept_answers::history(&instance, range)?);
     }
     if !arguments.reduce_btf.is_empty() {
-        return kernel_types::reduce(&arguments.reduce_btf, arguments.build_id.as_deref());
+        return kernel_types::reduce(&arguments.reduce_btf, arguments.build_id.as_deref())
+            .map(|()| Ended::Stopped);
     }
     start::require_root()?;
     if arguments.cleanup {
-        return start::clean_up(&instance);
+        return start::clean_up(&instance).map(|()| Ended::Stopped);
     }
     let channel = channel_of(arguments)?;
     let received = Received::take();
@@ -132,7 +134,7 @@ async fn serve(
     config: Config,
     (reloads, hangup): (Reloads, Signals),
     (channel, received): (Option<OwnedFd>, Received),
-) -> Result<(), Failure> {
+) -> Result<Ended, Failure> {
     let Some(channel) = channel else {
         return if received.is_empty() {
             begin(instance, config, (reloads, hangup), None, BTreeSet::new()).await
@@ -162,7 +164,7 @@ async fn resume(
     config: Config,
     (reloads, hangup): (Reloads, Signals),
     received: Received,
-) -> Result<(), Failure> {
+) -> Result<Ended, Failure> {
     let stored = received.names();
     let resumed = match received.check(instance, &config) {
         Ok(found) => daemon::resume(instance, &config, found).await.map_err(|failure| failure.to_string()),
@@ -189,7 +191,7 @@ async fn begin(
     (reloads, hangup): (Reloads, Signals),
     why: Option<String>,
     stored: BTreeSet<String>,
-) -> Result<(), Failure> {
+) -> Result<Ended, Failure> {
     let listeners = control::bind(instance, &config)?;
     let ended = match start::prepare(instance, &config) {
         // Only now: with SCHED_RR, the verifier, which takes about a second to load the programs, would keep a router
@@ -205,13 +207,11 @@ async fn begin(
     unbind_unless_left(instance, ended)
 }
 
-fn unbind_unless_left(instance: &Instance, ended: Result<Ended, Failure>) -> Result<(), Failure> {
-    if matches!(ended, Ok(Ended::Left)) {
-        return Ok(());
+fn unbind_unless_left(instance: &Instance, ended: Result<Ended, Failure>) -> Result<Ended, Failure> {
+    if !matches!(ended, Ok(Ended::Left(_))) {
+        control::unbind(instance);
     }
-    control::unbind(instance);
-    // The next daemon, if there is one, starts when this process closes the channel.
-    ended.map(drop)
+    ended
 }
 
 /// The socket to the running daemon, if it has started this process to take over.
@@ -235,9 +235,25 @@ fn report(channel: Option<&OwnedFd>, failure: &Failure) {
     }
 }
 
-fn print(answer: &impl Serialize) -> Result<(), Failure> {
+/// Prints an answer, instead of running a daemon.
+fn print(answer: &impl Serialize) -> Result<Ended, Failure> {
     let text = serde_json::to_string_pretty(answer).map_err(failures::internal)?;
-    writeln!(io::stdout().lock(), "{text}").map_err(failures::internal)
+    writeln!(io::stdout().lock(), "{text}").map_err(failures::internal)?;
+    Ok(Ended::Stopped)
+}
+
+/// What remains to be done when the daemon has ended: a process that is watched stays while another daemon runs.
+fn finish(ended: Ended) -> Result<ExitCode, Failure> {
+    let stays = match ended {
+        Ended::Stopped => None,
+        Ended::Left(program) => program,
+        // The next daemon starts when the channel is closed.
+        Ended::Replaced(next, program) => {
+            drop(next);
+            program
+        }
+    };
+    stays.map_or(Ok(ExitCode::SUCCESS), |program| handover::stay(&program).map_err(failures::internal))
 }
 
 /// Runs `shuntd`: parses the command line, serves until the daemon is stopped, and prints a failure on standard error.
@@ -247,12 +263,14 @@ pub fn main() -> ExitCode {
         return shunt_xsk::run();
     }
     let ran = if arguments.launch_successor {
-        handover::launch_successor().map_err(failures::internal)
+        handover::launch_successor().map(|()| ExitCode::SUCCESS).map_err(failures::internal)
+    } else if arguments.await_successor {
+        handover::await_successor().map_err(failures::internal)
     } else {
-        run(&arguments)
+        run(&arguments).and_then(finish)
     };
     match ran {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             // Unlike eprintln!, does not panic if standard error cannot be written.
             let _ = writeln!(io::stderr(), "shuntd: {failure}");

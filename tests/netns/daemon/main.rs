@@ -48,4 +48,5 @@ mod usage_command;
 mod verify_checksums;
 mod verify_command;
 mod watch_command;
+mod watched;
 mod why_command;

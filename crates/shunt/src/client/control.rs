@@ -37,7 +37,7 @@ impl Lines<'_> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
-                return serde_json::from_slice(&line).with_context(|| self.client.not_understood());
+                return self.client.read(&line).map(Some);
             }
             let Some(frame) = self.body.frame().await else { return Ok(None) };
             let frame = frame.with_context(|| self.client.broken())?;
@@ -101,6 +101,11 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> anyhow::Result<T> {
+        self.read(&self.answer(method, path, body).await?)
+    }
+
+    /// The body of a good answer. Does not depend on its type, so that programs contain it once.
+    async fn answer(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Bytes> {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -138,7 +143,7 @@ impl Client {
         };
         let answer = answer?;
         if !answer.status().is_success() {
-            return self.read_failure(answer).await;
+            return Err(self.failure(answer).await);
         }
         Ok(Lines { client: self, body: answer.into_body(), rest: Vec::new() })
     }
@@ -173,17 +178,12 @@ impl Client {
         Err(anyhow::Error::new(error).context(failure))
     }
 
-    async fn exchange<T: DeserializeOwned>(
-        &self,
-        stream: UnixStream,
-        request: Request<Full<Bytes>>,
-    ) -> anyhow::Result<T> {
+    async fn exchange(&self, stream: UnixStream, request: Request<Full<Bytes>>) -> anyhow::Result<Bytes> {
         let answer = self.send_over(stream, request).await?;
         if !answer.status().is_success() {
-            return self.read_failure(answer).await;
+            return Err(self.failure(answer).await);
         }
-        let body = answer.into_body().collect().await.with_context(|| self.broken())?.to_bytes();
-        serde_json::from_slice(&body).with_context(|| self.not_understood())
+        self.body(answer).await
     }
 
     async fn send_over(
@@ -194,10 +194,18 @@ impl Client {
         send(stream, request).await.with_context(|| self.broken())
     }
 
-    async fn read_failure<T>(&self, answer: Response<Incoming>) -> anyhow::Result<T> {
-        let body = answer.into_body().collect().await.with_context(|| self.broken())?.to_bytes();
-        let ErrorBody { error } = serde_json::from_slice(&body).with_context(|| self.not_understood())?;
-        Err(error.into())
+    async fn body(&self, answer: Response<Incoming>) -> anyhow::Result<Bytes> {
+        Ok(answer.into_body().collect().await.with_context(|| self.broken())?.to_bytes())
+    }
+
+    fn read<T: DeserializeOwned>(&self, text: &[u8]) -> anyhow::Result<T> {
+        serde_json::from_slice(text).with_context(|| self.not_understood())
+    }
+
+    /// What the daemon says in an answer that is not good.
+    async fn failure(&self, answer: Response<Incoming>) -> anyhow::Error {
+        let read = self.body(answer).await.and_then(|body| self.read(&body));
+        read.map_or_else(|error| error, |ErrorBody { error }| error.into())
     }
 
     fn broken(&self) -> Failure {

@@ -34,6 +34,9 @@ const LAG: Duration = Duration::from_secs(20);
 /// Writes an answer, on a thread that may wait.
 pub(super) type Writer = Box<dyn FnOnce(&mut Pieces) -> Result<(), Failure> + Send>;
 
+/// Prepares a writer.
+type Begun = Pin<Box<dyn Future<Output = Result<Writer, Refusal>> + Send>>;
+
 /// A part of an answer. An answer without an end was cut short.
 #[derive(Clone)]
 enum Piece {
@@ -65,11 +68,21 @@ impl LongAnswers {
         self: &Arc<Self>,
         name: String,
         watched: &Watched,
-        begin: impl FnOnce() -> F,
+        begin: impl FnOnce() -> F + Send,
     ) -> Result<Body, Refusal>
     where
         F: Future<Output = Result<Writer, Refusal>> + Send + 'static,
     {
+        self.get_boxed(name, watched, Box::new(|| Box::pin(begin()))).await
+    }
+
+    /// Does not depend on the kind of answer, so that programs contain it once.
+    async fn get_boxed(
+        self: &Arc<Self>,
+        name: String,
+        watched: &Watched,
+        begin: Box<dyn FnOnce() -> Begun + Send + '_>,
+    ) -> Result<Body, Refusal> {
         // The time for a place, that in which the answer is made, and that for which the client lets it wait are
         // bounded here.
         watched.begin();
@@ -95,7 +108,7 @@ impl LongAnswers {
     }
 
     /// Makes an answer for all clients that wait for it when a place is free.
-    async fn make(&self, name: &str, begun: impl Future<Output = Result<Writer, Refusal>>) {
+    async fn make(&self, name: &str, begun: Begun) {
         let place = timeout(PLACE_TIME, Arc::clone(&self.places).acquire_owned()).await;
         let clients = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         let clients = clients.unwrap_or_default();

@@ -13,7 +13,7 @@ use crate::{
 use nix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use shunt_api::{FailedRestart, Failure, FailureCode, Restart, RestartKind};
-use shunt_bpf::layout;
+use shunt_bpf::LAYOUT;
 use std::{
     collections::BTreeMap,
     io,
@@ -148,6 +148,11 @@ impl HandOver {
         self.underway.is_some()
     }
 
+    /// The program of this process, if it must stay when another daemon has followed it.
+    pub(super) fn watched_program(&mut self) -> Option<Program> {
+        self.program.take().filter(Program::is_watched)
+    }
+
     fn is_checking(&self) -> bool {
         self.underway.as_ref().is_some_and(|underway| underway.stage == Stage::Checking)
     }
@@ -271,7 +276,7 @@ impl Daemon {
 
     /// Why the next daemon cannot take flows over; `None` if it can.
     fn clean_because(&self, theirs: u64, config: &BTreeMap<String, Value>, space: u64) -> Option<String> {
-        if theirs != layout() {
+        if theirs != LAYOUT {
             return Some("the new version keeps flows in another layout".to_owned());
         }
         let differ = differences(&self.config, config);
@@ -424,15 +429,16 @@ impl Daemon {
     }
 
     /// Ends after the next daemon has got the ownership: leaves everything to it, or, if it fails, detaches everything.
-    pub(super) async fn leave(self, next: NextDaemon) -> Result<Ended, Failure> {
+    pub(super) async fn leave(mut self, next: NextDaemon) -> Result<Ended, Failure> {
         let outcome = next.channel.expect(EXCHANGE).await;
         let pid = next.pid();
         let why = match outcome {
             Ok((FromNext::Done, _)) => {
                 service_manager::is_now(pid);
                 tracing::info!("restart: pid {pid} has taken over");
+                let stays = self.hand_over.watched_program();
                 self.plane.leave();
-                return Ok(Ended::Left);
+                return Ok(Ended::Left(stays));
             }
             Ok((FromNext::Failed(why), _)) => why.message,
             Ok(_) => "it sent an unexpected message".to_owned(),

@@ -5,7 +5,7 @@ use crate::{
     descriptor_store::{Contents, Record, Store, keep, link_name, map_name, remove},
     handover::{by_key, netns},
 };
-use shunt_bpf::{StoredLink, attach::AttachMode, layout, map_id};
+use shunt_bpf::{LAYOUT, StoredLink, attach::AttachMode, map_id};
 use shunt_core::EventSource;
 use shunt_kernel::NetlinkSubscription;
 use std::{
@@ -156,7 +156,7 @@ impl Daemon {
             return Err(changing());
         }
         Ok(Record {
-            layout: layout(),
+            layout: LAYOUT,
             config: by_key(&self.config),
             netns: netns().map_err(unknown)?,
             maps,

@@ -17,7 +17,7 @@ use crate::{
     start::{self, Kept, Machine, Parts},
 };
 use shunt_api::{Config, Failure, FailureCode, Instance, RestartKind};
-use shunt_bpf::{DataPlane, HandedMaps, HandedPort, StoredLink, abi, layout};
+use shunt_bpf::{DataPlane, HandedMaps, HandedPort, LAYOUT, StoredLink, abi};
 use shunt_core::{Action, Cause, Core, Event};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -126,7 +126,7 @@ pub(crate) async fn prepare(
 ) -> Result<Prepared, Failure> {
     let machine = Machine::read(config)?;
     start::refuse(machine.obstacles(config))?;
-    let layout = layout() ^ u64::from(pretends_missing("same-layout"));
+    let layout = LAYOUT ^ u64::from(pretends_missing("same-layout"));
     tell(channel, &FromNext::hello(config, layout).map_err(internal)?)?;
     fault_point("next-hello");
     let (offer, maps) = match ask(channel, ANSWER).await? {

@@ -12,9 +12,9 @@ use crate::{
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use shunt_api::{Config, Instance};
 use shunt_bpf::{
-    HandedMaps, HandedPort, StoredLink,
+    HandedMaps, HandedPort, LAYOUT, StoredLink,
     attach::{self, AttachMode, Hook},
-    layout, map_id, received,
+    map_id, received,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -154,7 +154,7 @@ fn newest_record(others: &mut BTreeMap<String, OwnedFd>) -> Result<(Box<Record>,
 }
 
 fn agrees(record: &Record, config: &Config) -> Result<(), String> {
-    if record.layout != layout() ^ u64::from(pretends_missing("same-layout")) {
+    if record.layout != LAYOUT ^ u64::from(pretends_missing("same-layout")) {
         return Err("the new version keeps flows in another layout".to_owned());
     }
     let differ = differences(config, &record.config);

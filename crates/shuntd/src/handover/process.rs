@@ -6,16 +6,17 @@ use super::{
     pidfd::{open_process, wait_for_end},
 };
 use crate::hangups::without_hangups;
+use nix::sys::prctl::set_child_subreaper;
 use rustix::{
     io::Errno,
-    process::{Pid, Signal, pidfd_send_signal},
+    process::{Pid, Signal, WaitId, WaitIdOptions, getppid, pidfd_send_signal, waitid},
 };
 use std::{
     env,
     ffi::{OsStr, OsString},
     io::{self, Write},
     os::{
-        fd::OwnedFd,
+        fd::{AsFd, OwnedFd},
         unix::{ffi::OsStrExt, process::CommandExt},
     },
     path::PathBuf,
@@ -31,9 +32,14 @@ pub(crate) struct Program {
     /// By which it was started: the program for small routers is the daemon under this name only.
     name: OsString,
     arguments: Vec<OsString>,
+    /// The process that started this one; `None` if it is in another PID namespace.
+    parent: Option<Pid>,
+    /// Whether this process has followed another daemon, so that its parent has ended.
+    follows: bool,
 }
 
 const LAUNCH: &str = "--launch-successor";
+const AWAIT: &str = "--await-successor";
 const SUCCESSOR: &str = "--successor";
 /// The kernel appends this to the path of a program whose file was replaced.
 const DELETED: &[u8] = b" (deleted)";
@@ -50,7 +56,20 @@ impl Program {
         let name = env::args_os().next().unwrap_or_else(|| path.clone().into_os_string());
         let is_own = |argument: &OsString| argument != SUCCESSOR && argument != LAUNCH;
         let arguments = env::args_os().skip(1).filter(is_own).collect();
-        Ok(Self { path, name, arguments })
+        let follows = env::args_os().any(|argument| argument == SUCCESSOR);
+        Ok(Self { path, name, arguments, parent: getppid(), follows })
+    }
+
+    /// Whether somebody watches this process, and would take its end for that of the daemon: a container's runtime,
+    /// procd, a shell. systemd is told of the next daemon, and `shunt up` has ended by now.
+    pub(crate) fn is_watched(&self) -> bool {
+        let told = env::var_os("NOTIFY_SOCKET").is_some();
+        std::process::id() == 1 || (!self.follows && !told && getppid() == self.parent)
+    }
+
+    /// Replaces this process by one that waits for the next daemon. Returns only if that fails.
+    pub(super) fn become_waiting(&self) -> io::Error {
+        self.command(AWAIT).exec()
     }
 
     /// Starts it with one more argument. Standard input is the channel to the running daemon.
@@ -66,7 +85,7 @@ impl Program {
 }
 
 /// Starts the daemon that takes over, with this process's standard input, and prints its process ID. When this process
-/// ends, that one becomes a child of process 1.
+/// ends, that one becomes a child of process 1, or of the daemon that stays.
 ///
 /// # Errors
 /// If it cannot be started.
@@ -104,6 +123,9 @@ impl NextDaemon {
     /// # Errors
     /// If the program cannot be started.
     pub(crate) fn start(program: &Program, deadline: Instant) -> io::Result<Self> {
+        if program.is_watched() {
+            set_child_subreaper(true)?;
+        }
         let (channel, theirs) = Channel::pair()?;
         let mut command = program.command(LAUNCH);
         command
@@ -151,6 +173,8 @@ impl NextDaemon {
             Err(error) => return Err(error.into()),
         }
         wait_for_end(&process, None)?;
+        // Fails unless it has become a child of this process.
+        let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use crate::commands::{hosts::totals::HostTotal, listed::Listed};
 use clap::ValueEnum;
 use shunt_api::{Engine, FlowState, Selection};
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 
 /// The conditions that a connection must meet; a condition that is absent is met by all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -67,16 +67,16 @@ impl Order {
     /// Sorts, and drops the connections beyond the limit. Connections with equal keys are sorted by address, so that
     /// two calls give the same order.
     pub(super) fn apply(self, connections: &mut Vec<Listed>) {
-        connections.sort_by_key(|c| (c.protocol(), c.orig()));
-        match self.key {
-            SortKey::Rate => connections.sort_by_key(|c| Reverse((c.counts().rate_bps, c.counts().rate_pps))),
-            SortKey::Packets => connections.sort_by_key(|c| Reverse(c.counts().packets)),
-            SortKey::Bytes => connections.sort_by_key(|c| Reverse(c.counts().bytes)),
-            SortKey::Age => connections.sort_by_key(|c| Reverse(c.age_s())),
-            SortKey::Idle => connections.sort_by_key(|c| c.idle_s().unwrap_or(u64::MAX)),
-            SortKey::Src => connections.sort_by_key(|c| (c.orig().src, c.orig().sport)),
-            SortKey::Dst => connections.sort_by_key(|c| (c.orig().dst, c.orig().dport)),
-        }
+        let by_key = |a: &Listed, b: &Listed| match self.key {
+            SortKey::Rate => descending(a, b, |c| (c.counts().rate_bps, c.counts().rate_pps)),
+            SortKey::Packets => descending(a, b, |c| c.counts().packets),
+            SortKey::Bytes => descending(a, b, |c| c.counts().bytes),
+            SortKey::Age => descending(a, b, Listed::age_s),
+            SortKey::Idle => ascending(a, b, |c| c.idle_s().unwrap_or(u64::MAX)),
+            SortKey::Src => ascending(a, b, |c| (c.orig().src, c.orig().sport)),
+            SortKey::Dst => ascending(a, b, |c| (c.orig().dst, c.orig().dport)),
+        };
+        connections.sort_by(|a, b| by_key(a, b).then_with(|| ascending(a, b, |c| (c.protocol(), c.orig()))));
         if self.reverse {
             connections.reverse();
         }
@@ -85,18 +85,26 @@ impl Order {
 
     /// As [`Order::apply`], for the totals of hosts.
     pub(super) fn apply_to_hosts(self, hosts: &mut Vec<HostTotal>) {
-        hosts.sort_by_key(|host| host.addr);
-        match self.key {
-            SortKey::Rate => hosts.sort_by_key(|host| Reverse((host.rate_bps(), host.rate_pps))),
-            SortKey::Packets => hosts.sort_by_key(|host| Reverse(host.packets)),
-            SortKey::Bytes => hosts.sort_by_key(|host| Reverse(host.bytes())),
-            SortKey::Age => hosts.sort_by_key(|host| Reverse(host.age_s)),
-            SortKey::Idle => hosts.sort_by_key(|host| host.idle_s.unwrap_or(u64::MAX)),
-            SortKey::Src | SortKey::Dst => {}
-        }
+        let by_key = |a: &HostTotal, b: &HostTotal| match self.key {
+            SortKey::Rate => descending(a, b, |host| (host.rate_bps(), host.rate_pps)),
+            SortKey::Packets => descending(a, b, |host| host.packets),
+            SortKey::Bytes => descending(a, b, HostTotal::bytes),
+            SortKey::Age => descending(a, b, |host| host.age_s),
+            SortKey::Idle => ascending(a, b, |host| host.idle_s.unwrap_or(u64::MAX)),
+            SortKey::Src | SortKey::Dst => Ordering::Equal,
+        };
+        hosts.sort_by(|a, b| by_key(a, b).then_with(|| a.addr.cmp(&b.addr)));
         if self.reverse {
             hosts.reverse();
         }
         hosts.truncate(self.limit.unwrap_or(usize::MAX));
     }
+}
+
+fn ascending<T, K: Ord>(a: &T, b: &T, key: impl Fn(&T) -> K) -> Ordering {
+    key(a).cmp(&key(b))
+}
+
+fn descending<T, K: Ord>(a: &T, b: &T, key: impl Fn(&T) -> K) -> Ordering {
+    ascending(b, a, key)
 }

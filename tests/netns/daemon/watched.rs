@@ -1,0 +1,155 @@
+//! `shunt restart` of a daemon that somebody other than systemd watches: the process that was started stays, waits for
+//! the daemons that follow, and passes signals on. A container ends with this process, and procd starts another one.
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use shunt_api::RestartKind;
+use shunt_testkit::{Shuntd, Topology, program, require_root, rulesets, silent_router, wait_until};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+/// What became of the flows, and the process ID of the next daemon.
+#[track_caller]
+fn restarted(shuntd: &Shuntd, output: &Output) -> (u32, RestartKind) {
+    assert!(output.status.success(), "{}\n{}", String::from_utf8_lossy(&output.stderr), shuntd.log());
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    (value["pid"].as_u64().unwrap() as u32, serde_json::from_value(value).unwrap())
+}
+
+#[track_caller]
+fn restart(shuntd: &Shuntd) -> (u32, RestartKind) {
+    restarted(shuntd, &shuntd.shunt(&["restart", "--json"]))
+}
+
+/// The state and the parent of a process; `None` if there is none.
+fn state_and_parent(pid: u32) -> Option<(String, u32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    pids.filter(|child| state_and_parent(*child).is_some_and(|(_, parent)| parent == pid)).collect()
+}
+
+fn daemon(lab: &Topology) -> Shuntd {
+    Shuntd::on(lab.router()).engine("tc").start()
+}
+
+#[test]
+fn the_process_that_was_started_stays_and_passes_signals_on() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = daemon(&lab);
+    let first = shuntd.pid();
+    let mut pid = first;
+    for _ in 0..2 {
+        let (next, kind) = restart(&shuntd);
+        assert!(matches!(kind, RestartKind::TakenOver { .. }) && next != pid, "{kind:?}: {}", shuntd.log());
+        pid = next;
+    }
+    assert_eq!(shuntd.status().pid, pid);
+    wait_until("the last daemon is the only child", || children(first) == [pid]);
+    let files = fs::read_dir(format!("/proc/{first}/fd")).unwrap().flatten();
+    let files: Vec<_> = files.filter_map(|file| fs::read_link(file.path()).ok()).collect();
+    let is_held = |file: &PathBuf| {
+        ["anon_inode:", "socket:"].iter().any(|kind| file.to_string_lossy().starts_with(kind))
+    };
+    assert!(!files.iter().any(is_held), "the process that waits has {files:?}");
+
+    shuntd.signal(Signal::SIGHUP);
+    wait_until("the signal has made the last daemon read its file", || {
+        shuntd
+            .status()
+            .config
+            .is_some_and(|config| config.last_reload.is_some_and(|last| last.by == "SIGHUP"))
+    });
+    // By SIGTERM to the first process, which ends with the last daemon.
+    shuntd.stop();
+    assert_eq!(state_and_parent(pid), None);
+}
+
+#[test]
+fn the_process_that_was_started_ends_as_the_last_daemon_has() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = daemon(&lab);
+    let (pid, _) = restart(&shuntd);
+    kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
+    let why = shuntd.try_stop().unwrap_err();
+    assert!(why.contains("exit status: 137"), "{why}");
+}
+
+#[test]
+fn the_process_that_was_started_stays_if_flows_are_not_handed_over() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd =
+        Shuntd::on(lab.router()).engine("tc").variable("SHUNT_PRETEND_MISSING", "same-layout").start();
+    let (pid, kind) = restart(&shuntd);
+    assert!(matches!(kind, RestartKind::Clean { .. }), "{kind:?}");
+    assert_eq!((shuntd.status().pid, children(shuntd.pid())), (pid, vec![pid]));
+    shuntd.stop();
+}
+
+#[test]
+fn a_next_daemon_that_fails_is_no_zombie_of_the_one_that_stays() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = Shuntd::on(lab.router()).engine("tc").variable("SHUNT_HANDOVER_FAULT", "next-ready").start();
+    let pid = shuntd.pid();
+    let output = shuntd.shunt(&["restart"]);
+    assert!(!output.status.success(), "{output:?}");
+    wait_until("the next daemon is gone", || children(pid).is_empty());
+    assert_eq!(shuntd.status().pid, pid);
+    shuntd.stop();
+}
+
+#[test]
+fn a_container_whose_first_process_is_the_daemon_outlives_a_restart() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let scratch = tempfile::tempdir().unwrap();
+    let script = scratch.path().join("container");
+    let line = format!("exec unshare --pid --fork --mount-proc {} \"$@\"", program("SHUNTD", "shuntd"));
+    fs::write(&script, format!("#!/bin/sh\n{line}\n")).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let shuntd = Shuntd::on(lab.router()).engine("tc").program(&script.to_string_lossy()).start();
+    assert_eq!(shuntd.status().pid, 1, "it is the first process of its namespace");
+    let [inner] = children(shuntd.pid())[..] else { panic!("unshare has no child") };
+    for _ in 0..2 {
+        let output = Command::new("nsenter")
+            .args(["--target", &inner.to_string(), "--pid", "--mount", "--net", &program("SHUNT", "shunt")])
+            .args(["restart", "--json", "--instance", shuntd.instance()])
+            .env("SHUNT_RUNTIME_DIR", shuntd.directory())
+            .output()
+            .unwrap();
+        let (pid, kind) = restarted(&shuntd, &output);
+        assert!(matches!(kind, RestartKind::TakenOver { .. }) && pid != 1, "{kind:?}");
+        assert_eq!(shuntd.status().pid, pid);
+    }
+    kill(Pid::from_raw(inner as i32), Signal::SIGTERM).unwrap();
+    // unshare ends as its child has.
+    wait_until("the container has ended", || {
+        state_and_parent(shuntd.pid()).is_none_or(|(state, _)| state == "Z")
+    });
+    shuntd.stop();
+}
