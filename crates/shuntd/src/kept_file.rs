@@ -24,11 +24,14 @@ pub(crate) struct KeptFile {
     written: Arc<Mutex<u64>>,
 }
 
+/// Writes the contents of a file.
+type Encode = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()> + Send>;
+
 /// What a file is to have.
 pub(crate) struct Replacement {
     path: PathBuf,
     bytes_max: u64,
-    encode: Box<dyn FnOnce(&mut dyn Write) -> io::Result<()> + Send>,
+    encode: Encode,
     version: u64,
     written: Arc<Mutex<u64>>,
 }
