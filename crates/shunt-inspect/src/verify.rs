@@ -87,6 +87,7 @@ pub fn run(
     outcome.and(back.and(detached).map_err(VerifyError::Owner))?;
     course.seconds = began.elapsed().as_secs_f64();
     course.undecided = observer.settle();
+    observer.followers.iter_mut().for_each(|one| one.follower.excuse_what_was_not_sent_again());
     course.records_lost = observer.records_lost;
     course.drop_reasons = observer.drop_reasons.clone();
     let flows = observer.flows.iter().zip(&observer.followers);

@@ -33,6 +33,8 @@ pub(crate) struct Tally {
     pub(crate) data: u64,
     /// Those with payload that had been sent before.
     pub(crate) repeated: u64,
+    /// Those with payload that were not seen leaving.
+    data_lost: u64,
     pub(crate) in_router_ns: Vec<f64>,
     pub(crate) round_trip_ns: Vec<f64>,
 }
@@ -331,6 +333,27 @@ impl Follower {
             return;
         }
         self.note(Fault::Lost, way, &lost.segment, None);
+        if has_data(&lost.segment) {
+            self.tallies.entry(way).or_default().data_lost += 1;
+        }
+    }
+
+    /// Whoever sends data by TCP sends lost data again. If that happened much less often than packets were not seen
+    /// leaving, the observer missed them: tracepoints can be silent for some milliseconds.
+    pub(crate) fn excuse_what_was_not_sent_again(&mut self) {
+        let sum = |of: fn(&Tally) -> u64| self.tallies.values().map(of).sum::<u64>();
+        if 2 * sum(|tally| tally.repeated) >= sum(|tally| tally.data_lost) {
+            return;
+        }
+        for tally in self.tallies.values_mut() {
+            let missed = std::mem::take(&mut tally.data_lost);
+            self.unseen += missed;
+            let lost = tally.faults.remove(&Fault::Lost).unwrap_or(0).saturating_sub(missed);
+            if lost > 0 {
+                tally.faults.insert(Fault::Lost, lost);
+            }
+        }
+        self.findings.retain(|finding| finding.fault != Fault::Lost || !has_data(&finding.entered));
     }
 
     /// When the packets entered that XDP may have lost.
@@ -355,6 +378,11 @@ impl Follower {
             self.findings.push(Finding { fault, way, entered: entered.clone(), left: left.cloned() });
         }
     }
+}
+
+/// Whether this is a packet of TCP with payload.
+fn has_data(segment: &Segment) -> bool {
+    segment.stream.is_some_and(|stream| stream.payload > 0)
 }
 
 /// Whether a sequence number is before another one.

@@ -64,6 +64,10 @@ pub(super) struct Observer {
     /// Records that may still be followed by older ones of other CPUs.
     unsettled: Vec<Observed>,
     pub(super) records_lost: u64,
+    /// How many records the programs had lost when the observer last looked. While no window is open, none matters.
+    lost_before: u64,
+    /// After a gap, what entered before this time may have left unseen.
+    blind_until_ns: u64,
     pub(super) drop_reasons: BTreeMap<u32, String>,
     /// How long the last period waited for packets that were on their way: the next ones may do so, too.
     pub(super) waited: Duration,
@@ -84,6 +88,8 @@ impl Observer {
             doubts: Vec::new(),
             unsettled: Vec::new(),
             records_lost: 0,
+            lost_before: 0,
+            blind_until_ns: 0,
             drop_reasons: machine::drop_reasons(),
             waited: Duration::ZERO,
         };
@@ -126,6 +132,7 @@ impl Observer {
         let began = Instant::now();
         while began.elapsed() < time && !stop.load(Ordering::Relaxed) {
             let slot = Instant::now();
+            self.lost_before = self.programs.lost();
             self.programs.set_window(BUDGET, true)?;
             while slot.elapsed() < SLOT {
                 sleep(INTERVAL);
@@ -176,9 +183,12 @@ impl Observer {
         self.unsettled.extend(self.programs.take());
         self.unsettled.sort_by_key(|one| one.record.at_ns);
         let lost = self.programs.lost();
-        if lost != self.records_lost {
-            self.records_lost = lost;
+        if lost != self.lost_before {
+            self.records_lost += lost - self.lost_before;
+            self.lost_before = lost;
             self.programs.set_window(0, false)?;
+            // Packets have entered since the records were taken, and leave while the window is closed.
+            self.blind_until_ns = now_ns()? + SETTLED.as_nanos() as u64;
             self.unsettled.clear();
             self.followers.iter_mut().for_each(|one| one.follower.forget(true));
             return Ok(false);
@@ -197,6 +207,9 @@ impl Observer {
     fn handle(&mut self, observed: &Observed) {
         let Observed { record, frame } = observed;
         let at = record.flow as usize;
+        if record.at_ns < self.blind_until_ns && record.place != abi::VERIFY_LEAVES {
+            return;
+        }
         let is_before_xdp = self.flows.get(at).is_some_and(|flow| flow.engine == Engine::Xdp);
         let Some(one) = self.followers.get_mut(at) else { return };
         let follower = &mut one.follower;

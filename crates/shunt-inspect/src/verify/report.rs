@@ -351,16 +351,16 @@ fn judge(report: &mut Report, flows: &Followed<'_>, undecided: u64, reasons: &BT
         report.verdict = Verdict::Differs;
         return;
     }
-    if lost_by_both {
-        let why = "packets were lost on both paths: the router drops them, or sends them in another form, such as fragments";
-        report.unknown.push(why.to_owned());
-    }
     let dropped_fast = dropped(Way::Fast);
     let share = share_interval(dropped_fast, fast_packets(report) + dropped_fast);
     let has_lost = lost(Way::Fast).is_some_and(|packets| packets > 0);
     let is_loss_hidden = dropped_fast > 0 && (has_lost || share.is_none_or(|share| share.high >= DROPPED));
     if is_loss_hidden {
         report.unknown.push(hidden_loss(report, flows, reasons));
+    } else if lost_by_both {
+        let why = "packets were lost on both paths: the router sends them in another form, such as fragments, or drops \
+                   them without a reason; `ip -s link` and `tc -s qdisc` count drops";
+        report.unknown.push(why.to_owned());
     }
     if flows.is_empty() {
         if report.unknown.is_empty() {

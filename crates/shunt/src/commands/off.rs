@@ -24,6 +24,11 @@ const PATH: &str = "/v1/off";
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(OffRule::LONGEST_S);
 
+/// The rules that hold now.
+pub(super) async fn rules(client: &Client) -> anyhow::Result<Vec<OffRule>> {
+    client.get(PATH).await
+}
+
 /// Turns the fast path off for connections that a command measures, until [`turn_on`] or until this time is over.
 pub(super) async fn turn_off(
     client: &Client,
@@ -114,7 +119,7 @@ impl Command for OffArgs {
                 asked = which.address();
             }
         }
-        let rules: Vec<OffRule> = client.get(PATH).await?;
+        let rules = rules(client).await?;
         if let Some(address) = asked {
             let known = KnownHosts::read(client).await;
             other_addresses(&known, address, &rules).iter().for_each(|note| write_stderr(note));

@@ -6,7 +6,7 @@ use super::{
     arguments::time_within,
     connections::{ConnectionArgs, NamedConnections},
     measure::measure_and_show,
-    off::{turn_off, turn_on},
+    off::{rules, turn_off, turn_on},
 };
 use crate::{
     client::control::Client,
@@ -20,7 +20,7 @@ use nix::unistd::geteuid;
 use serde::Serialize;
 use shunt_api::{
     Connection, Count, Direction, Engine, EnteringTap, Failure, FailureCode, FlowState, Instance, OffBy,
-    Selection, TapRequest,
+    OffRule, Selection, TapRequest,
 };
 use shunt_inspect::verify::{self, Flow, Owner, Request, Taps, VerifyError, Way};
 use std::time::Duration;
@@ -48,9 +48,9 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     connections: ConnectionArgs,
     /// How long to follow packets, 3s to 1h, in at least three periods of each path and a last one of the fast path, in
-    /// which the connections come back to it. The command takes a second longer, in which it chooses connections and
-    /// loads programs. Where packets change or vanish, each period waits up to a second for them: less
-    /// than 12s cannot hold these waits, and the command takes as much longer.
+    /// which the connections come back to it. The command takes a second or two longer, in which it
+    /// chooses connections and loads programs. Where packets wait in queues, change or vanish, each period waits up to a
+    /// second for them: less than 12s cannot hold these waits, and the command takes as much longer.
     #[arg(long = "for", visible_alias = "time", value_name = "TIME", default_value = "30s",
         value_parser = time_within(SHORTEST, LONGEST))]
     time: Duration,
@@ -91,17 +91,26 @@ impl Command for VerifyArgs {
         let selections = which.look_up(&context.client).await?;
         let all: Vec<Connection> =
             context.client.get(&format!("/v1/flows?rate_over_ms={RATE_OVER_MS}")).await?;
-        let chosen = choose(all, &selections, limit);
-        let rules: Vec<Selection> = chosen.connections.iter().map(only).collect();
+        let mut chosen = choose(all, &selections, limit);
+        if chosen.connections.is_empty() {
+            let is_of_verify = |rule: &OffRule| rule.by == OffBy::Verify;
+            let others = rules(&context.client).await?.iter().any(is_of_verify);
+            chosen.doubts.extend(others.then(|| IN_USE.to_owned()));
+        }
+        let of_each: Vec<Selection> = chosen.connections.iter().map(only).collect();
         let request = Request { flows: flows(&chosen.connections), time, doubts: chosen.doubts };
         let instance = context.instance.clone();
         measure_and_show(show, move |stop| {
-            let mut paths = Paths::new(&instance, rules)?;
+            let mut paths = Paths::new(&instance, of_each)?;
             Ok(verify::run(&request, stop, &mut paths, || write_stderr(STARTED)).map_err(failure)?)
         })
         .await
     }
 }
+
+/// What is said if another run has the connections.
+const IN_USE: &str =
+    "another `shunt verify` has connections on the slow path now: try again when it has ended";
 
 /// The connections to verify.
 struct Chosen {

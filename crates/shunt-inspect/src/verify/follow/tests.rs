@@ -237,3 +237,30 @@ fn packets_that_vanish_at_xdp_are_lost_only_by_decision() {
         assert_eq!((faults(&follower, Way::Fast), follower.unseen), (lost, unseen));
     }
 }
+
+#[test]
+fn tcp_data_that_was_not_sent_again_was_not_lost() {
+    let follow = |again: bool| {
+        let mut follower = Follower::default();
+        for sequence in [100, 110, 120] {
+            follower.enter(10, tcp(sequence, 1, &[7; 10]));
+        }
+        follower.leave(20, Way::Fast, tcp(100, 1, &[7; 10]));
+        follower.give_up(u64::MAX);
+        if again {
+            follower.enter(30, tcp(110, 1, &[7; 10]));
+            follower.leave(40, Way::Fast, tcp(110, 1, &[7; 10]));
+        }
+        follower.excuse_what_was_not_sent_again();
+        follower
+    };
+    let (missed, lost) = (follow(false), follow(true));
+    assert_eq!((faults(&missed, Way::Fast), missed.unseen, missed.findings.len()), (vec![], 2, 0));
+    assert_eq!((faults(&lost, Way::Fast), lost.unseen, lost.findings.len()), (vec![(Fault::Lost, 2)], 0, 2));
+    // Nobody sends a packet without data again.
+    let mut udp = entered(0..3);
+    leave(&mut udp, 0);
+    udp.give_up(u64::MAX);
+    udp.excuse_what_was_not_sent_again();
+    assert_eq!(faults(&udp, Way::Fast), [(Fault::Lost, 2)]);
+}

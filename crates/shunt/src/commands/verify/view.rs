@@ -6,14 +6,16 @@ use shunt_inspect::verify::{Difference, Fault, Interval, PathReport, Report, Ver
 use shunt_lab::statistics::share_interval;
 use std::fmt::Write;
 
-/// What a difference prints for each fault.
-const FAULTS: [(Fault, &str); 5] = [
-    (Fault::Bytes, "changed bytes"),
-    (Fault::Checksum, "wrong checksum"),
-    (Fault::Headers, "other headers"),
-    (Fault::Lost, "lost"),
-    (Fault::Order, "out of order"),
+/// What a difference prints for each fault: in the table, and behind a number of packets.
+const FAULTS: [(Fault, &str, &str); 5] = [
+    (Fault::Bytes, "changed bytes", "with changed bytes"),
+    (Fault::Checksum, "wrong checksum", "with a wrong checksum"),
+    (Fault::Headers, "other headers", "with other headers"),
+    (Fault::Lost, "lost", "lost"),
+    (Fault::Order, "out of order", "out of order"),
 ];
+/// Where to look for what may change packets besides Shunt.
+const OTHERS: &str = "a tc filter or XDP program: `tc filter show dev PORT egress`, `bpftool net`";
 
 impl Text for Report {
     fn text(&self, format: Format) -> String {
@@ -43,9 +45,13 @@ impl Text for Report {
                 let fast = self.paths.get(&Way::Fast).cloned().unwrap_or_default();
                 let has_lost = fast.faults.get(&Fault::Lost).is_some_and(|packets| *packets > 0);
                 let why = match (changed(Way::Fast), changed(Way::Slow)) {
-                    (_, true) => "packets change on the slow path, too: something besides Shunt changes them"
-                        .to_owned(),
-                    (true, false) => format!("packets differ from what Linux sends; {off}"),
+                    (_, true) => format!(
+                        "packets change on the slow path, too: something besides Shunt changes them, such as {OTHERS}"
+                    ),
+                    (true, false) => format!(
+                        "packets differ from what Linux sends: Shunt changes them, or {OTHERS}; {off}, \
+                         `shunt bug-report` collects what a bug report needs"
+                    ),
                     (false, false) if has_lost => format!("packets of the fast path are lost; {off}"),
                     // The report says which, and what may drop them.
                     (false, false) => format!(
@@ -118,12 +124,16 @@ fn verdict(report: &Report) -> String {
     text
 }
 
-/// `the fast path changed bytes of 3 packets, lost 2`.
+/// `3 packets with changed bytes, 2 lost on the fast path`.
 fn differs(fast: &PathReport, slow: &PathReport) -> String {
     let of = |path: &PathReport, name: &str| {
-        let found = FAULTS.iter().filter_map(|(fault, words)| {
-            let count = path.faults.get(fault).filter(|count| **count > 0)?;
-            Some(format!("{count} {words}"))
+        let found = FAULTS.iter().filter_map(|(fault, _, words)| {
+            let count = path.faults.get(fault).copied().filter(|count| *count > 0)?;
+            Some((count, words))
+        });
+        let found = found.enumerate().map(|(at, (count, words))| match at {
+            0 => format!("{} {words}", units::count(count, "packet")),
+            _ => format!("{count} {words}"),
         });
         let found: Vec<String> = found.collect();
         (!found.is_empty()).then(|| format!("{} on the {name} path", found.join(", ")))
@@ -141,7 +151,7 @@ fn table(report: &Report) -> String {
         rows.push([name.to_owned()].into_iter().chain(values).collect());
     };
     row("packets", column(&|path| path.packets.to_string()));
-    for (fault, name) in FAULTS {
+    for (fault, name, _) in FAULTS {
         row(name, column(&|path| path.faults.get(&fault).copied().unwrap_or(0).to_string()));
     }
     row("dropped by Linux", column(&|path| path.dropped().to_string()));
@@ -164,7 +174,7 @@ fn time(us: Option<f64>) -> String {
 }
 
 fn heading(difference: &Difference) -> String {
-    let name = FAULTS.iter().find(|(fault, _)| *fault == difference.fault).map_or("", |(_, name)| name);
+    let name = FAULTS.iter().find(|(fault, ..)| *fault == difference.fault).map_or("", |(_, name, _)| name);
     let packets = units::count(difference.packets, "packet");
     format!("{name}: {}, {} path, {packets}\n", difference.flow, self::name(difference.way))
 }
