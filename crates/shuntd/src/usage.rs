@@ -100,9 +100,8 @@ impl HostTotals {
 
 impl UsageThread {
     /// Starts to count. What conntrack has counted until the first reading is not in the ledger.
-    /// The same is true of flows that are in the table, and of the ports, which have received `received`: an earlier
-    /// daemon has counted them.
-    pub(crate) fn start(plane: &DataPlane, ledger: Ledger, received: PortsReceived) -> Result<Self, Failure> {
+    /// The same is true of what the ports have received: an earlier daemon has counted it.
+    pub(crate) fn start(plane: &DataPlane, ledger: Ledger) -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(internal)?;
         let ledger = Arc::new(Mutex::new(ledger));
         let counter = {
@@ -111,7 +110,7 @@ impl UsageThread {
                 tracing::warn!("{error}; connections that end between two readings are not attributed");
             });
             let (table, finals) = (plane.flows().map_err(internal)?, plane.finals().map_err(internal)?);
-            Counter::new(table, finals, conntrack.ok(), Arc::clone(&ledger), received)
+            Counter::new(table, plane.seed(), finals, conntrack.ok(), Arc::clone(&ledger))
         };
         let (requests, receiver) = mpsc::unbounded_channel();
         let thread = thread::Builder::new()
@@ -163,7 +162,7 @@ impl UsageThread {
 
     /// Reads all counters a last time, and returns the contents of the file. Waits for the thread.
     pub(crate) fn end(self, facts: Facts) -> impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + use<> {
-        self.read(facts);
+        self.read(Facts { is_end: true, ..facts });
         let contents = self.contents();
         let Self { requests, thread, .. } = self;
         drop(requests);

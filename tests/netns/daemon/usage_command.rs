@@ -6,7 +6,7 @@ use shunt_testkit::{
     wait_until,
 };
 use shunt_wire::{Mac, Network, Packet};
-use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
+use std::{collections::BTreeMap, net::Ipv4Addr, thread, time::Duration};
 
 const AGAIN: Duration = Duration::from_secs(30);
 /// Another host of the LAN.
@@ -223,6 +223,14 @@ fn exact(engine: Engine) {
     assert_eq!(attributed, wire.0.values().map(Used::bytes).sum::<u64>(), "{seen:#?}");
     let one = usage(shunt, &format!("--host {} --by minute", SECOND.0));
     assert_eq!((one.hosts.len(), one.hosts[0].count), (1, second.count));
+
+    thread::scope(|scope| {
+        let restart = scope.spawn(|| shunt.done("restart"));
+        while !restart.is_finished() {
+            last.send(100, &mut wire);
+        }
+    });
+    assert_exact(shunt, &wire, "after a hand-over under traffic");
     shunt.done("down");
     assert_kept(shunt, &wire);
 }

@@ -73,9 +73,9 @@ impl Daemon {
     /// Starts to count for hosts, if the configuration asks for it.
     pub(super) fn start_usage(&mut self, kept: Option<KeptLedger>) -> Result<(), Failure> {
         let Some(KeptLedger { file, ledger }) = kept else { return Ok(()) };
-        let facts = self.usage_facts();
-        let thread = UsageThread::start(&self.plane, ledger, facts.received)?;
-        thread.read(facts);
+        let thread = UsageThread::start(&self.plane, ledger)?;
+        // As late as possible: what ports receive until the reading is counted twice for them.
+        thread.read(self.usage_facts());
         self.usage = Some(HostLedger { thread, file, due: Due::new(unix_time()), is_file_open: false });
         Ok(())
     }
@@ -120,6 +120,7 @@ impl Daemon {
     pub(super) fn end_usage(&mut self) -> Option<impl FnOnce() + use<>> {
         let facts = self.usage_facts();
         let HostLedger { thread, mut file, .. } = self.usage.take()?;
+        thread.read(facts.clone());
         Some(move || {
             if let Err(why) = file.replace(thread.end(facts)).write() {
                 tracing::warn!("{why}; {LOSS}");
@@ -142,7 +143,7 @@ impl Daemon {
         }
         let now = unix_time();
         let clock = self.usage.as_ref().map_or(now, |usage| usage.due.clock(now));
-        Facts { side: self.core.local_side(), received, clock }
+        Facts { side: self.core.local_side(), received, clock, is_end: false }
     }
 }
 

@@ -20,7 +20,7 @@ use shunt_core::{End, LocalSide};
 use shunt_kernel::{ConntrackEnds, CountedEntry, Ended};
 use std::{
     collections::{HashMap, HashSet},
-    hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState},
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash},
     net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -49,6 +49,8 @@ pub(crate) struct Facts {
     pub(crate) received: PortsReceived,
     /// Seconds since 1970.
     pub(crate) clock: u64,
+    /// Whether the ports count no more: the programs are detached, or another daemon has them.
+    pub(crate) is_end: bool,
 }
 
 /// What all ports have received since the daemon started.
@@ -67,8 +69,10 @@ pub(super) struct Counter {
     finals: Ring<abi::Final>,
     /// `None` if conntrack does not report the ends of connections.
     conntrack: Option<ConntrackEnds>,
-    hasher: RandomState,
+    keys: FlowKeys,
     flows: Followed,
+    /// Whether the flows of the table are followed since they were learned, or from an earlier daemon's values on.
+    are_flows_known: bool,
     connections: Followed,
     /// Entries that conntrack had before the daemon started, and that are not followed: nobody knows what they counted
     /// since.
@@ -86,12 +90,13 @@ pub(super) struct Counter {
 }
 
 impl Counter {
+    /// The seed is that of the flow table, which the next daemon takes over with it.
     pub(super) fn new(
         table: FlowTable,
+        seed: u64,
         finals: Ring<abi::Final>,
         conntrack: Option<ConntrackEnds>,
         ledger: Arc<Mutex<Ledger>>,
-        ports_received: PortsReceived,
     ) -> Self {
         let left = {
             let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,32 +106,39 @@ impl Counter {
         let left = left.filter(|left| boot_id().is_some_and(|boot| boot == left.boot));
         let mut connections = Followed::new(FOLLOWED_MAX);
         connections.restore(left.as_ref().map_or(&[], |left| &left.counters));
+        let mut flows = Followed::new(FOLLOWED_MAX);
+        let left_flows = left.as_ref().and_then(|left| left.flows.as_deref());
+        flows.restore(left_flows.unwrap_or_default());
         Self {
             table,
             finals,
             conntrack,
-            hasher: RandomState::new(),
-            flows: Followed::new(FOLLOWED_MAX),
+            keys: FlowKeys(seed),
+            flows,
+            are_flows_known: left_flows.is_some(),
             connections,
             older: HashSet::new(),
             may_be_older: left.is_none_or(|left| !left.complete),
             ended: None,
             is_first: true,
             tally: Tally::default(),
-            ports_received,
+            ports_received: PortsReceived::default(),
             recorded_at: Instant::now(),
             ends: Ends::default(),
             ledger,
         }
     }
 
-    /// Follows the flows that are in the table. What they have counted until now is in the ledger: they were handed
-    /// over.
+    /// Follows the flows that are in the table. Unless an earlier daemon has left what they had counted, all of it until
+    /// now is taken to be in the ledger.
     pub(super) fn begin(&mut self) {
-        let (flows, hasher) = (&mut self.flows, &self.hasher);
+        if self.are_flows_known {
+            return;
+        }
+        let (flows, keys) = (&mut self.flows, self.keys);
         let done = self.table.for_each_counted(|key, entry| {
             let count = Counted { packets: entry.pkts(), bytes: entry.bytes() };
-            flows.follow(flow_key(hasher, &key, &entry), count);
+            flows.follow(keys.of(&key, &entry), count);
         });
         if let Err(error) = done {
             tracing::debug!("cannot read the flow table: {error}");
@@ -159,6 +171,9 @@ impl Counter {
         self.set_side(facts.side);
         self.read_connections();
         self.read_flows();
+        if self.is_first {
+            self.ports_received = facts.received;
+        }
         let before = std::mem::replace(&mut self.ports_received, facts.received);
         let received = minus(facts.received.all, before.all);
         let mut record = self.tally.take();
@@ -166,8 +181,8 @@ impl Counter {
         self.recorded_at += Duration::from_secs(elapsed_s);
         record.total.received = received;
         record.total.fast = minus(facts.received.fast, before.fast);
-        if std::mem::take(&mut self.is_first) {
-            // What Linux forwarded since the daemon last ended has passed no port's counters.
+        if std::mem::take(&mut self.is_first) || facts.is_end {
+            // What was forwarded between two daemons has passed no port's counters, or ones that neither reads.
             let explained = record.total.explained;
             record.total.received.bytes = received.bytes.max(explained.bytes);
             record.total.received.packets = received.packets.max(explained.packets);
@@ -177,13 +192,14 @@ impl Counter {
         ledger.record(facts.clock, elapsed_s, record);
     }
 
-    /// Leaves the counters of conntrack to the next start.
+    /// Leaves the counters of conntrack, and of flows that are handed over, to the next start.
     pub(super) fn leave(&self) {
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         ledger.set_open(false);
         let Some(boot) = boot_id() else { return };
         let complete = !self.connections.is_full() && self.older.is_empty() && !self.may_be_older;
-        let left = LeftCounters { boot, counters: self.connections.known(), complete };
+        let flows = (!self.flows.is_full()).then(|| self.flows.known());
+        let left = LeftCounters { boot, counters: self.connections.known(), complete, flows };
         ledger.left = Some(left);
     }
 
@@ -278,10 +294,10 @@ impl Counter {
 
     fn read_flows(&mut self) {
         self.flows.begin();
-        let (flows, hasher, tally) = (&mut self.flows, &self.hasher, &mut self.tally);
+        let (flows, keys, tally) = (&mut self.flows, self.keys, &mut self.tally);
         let done = self.table.for_each_counted(|key, entry| {
             let count = Counted { packets: entry.pkts(), bytes: entry.bytes() };
-            let since = flows.update(flow_key(hasher, &key, &entry), count);
+            let since = flows.update(keys.of(&key, &entry), count);
             tally.add(flow_pair(&key, &entry), Path::Fast, since);
         });
         // A flow that was freed before it was read has its final counts in the ring by now.
@@ -316,7 +332,7 @@ impl Counter {
             self.ends.add_flow(Wire::Out, l4_proto, tuple, count);
         }
         let from = trace_tuple(&abi::Tuple { src_be: last.from_src_be, ..last.tuple }).src;
-        let key = self.hasher.hash_one((l4_proto, from, tuple, tags, in_slot, learned_ticks));
+        let key = self.keys.hash((l4_proto, from, tuple, tags, in_slot, learned_ticks));
         self.tally.add((from, tuple.dst), Path::Fast, self.flows.end(key, count));
     }
 }
@@ -433,12 +449,22 @@ fn directions(entry: &CountedEntry) -> impl Iterator<Item = (u64, Pair, Counted)
     [orig_pair, reply_pair].into_iter().flatten()
 }
 
-/// Tells flows apart, also from a later one with the same key. When a flow has left the table, its key lacks the ports,
-/// so those count with which its packets leave.
-fn flow_key(hasher: &RandomState, key: &Key, entry: &Entry) -> u64 {
-    let ((_, tags), abi::Flow { in_slot, .. }) = (key_ingress(key), entry.flow);
-    let (from, to) = (key_tuple(key).src, new_tuple(key, entry));
-    hasher.hash_one((key_protocol(key), from, to, tags, in_slot, entry.cold.learned_ticks))
+/// Tells flows apart, also from a later one with the same key. The numbers are the same in the next daemon, and nobody
+/// who chooses ports knows which flows would share one.
+#[derive(Debug, Clone, Copy)]
+struct FlowKeys(u64);
+
+impl FlowKeys {
+    /// When a flow has left the table, its key lacks the ports, so those count with which its packets leave.
+    fn of(self, key: &Key, entry: &Entry) -> u64 {
+        let ((_, tags), abi::Flow { in_slot, .. }) = (key_ingress(key), entry.flow);
+        let (from, to) = (key_tuple(key).src, new_tuple(key, entry));
+        self.hash((key_protocol(key), from, to, tags, in_slot, entry.cold.learned_ticks))
+    }
+
+    fn hash(self, of: impl Hash) -> u64 {
+        BuildHasherDefault::<DefaultHasher>::default().hash_one((self.0, of))
+    }
 }
 
 fn flow_pair(key: &Key, entry: &Entry) -> Pair {

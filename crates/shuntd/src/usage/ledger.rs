@@ -63,6 +63,9 @@ pub(super) struct LeftCounters {
     pub(super) counters: Vec<KnownCounter>,
     /// Whether these are all that there were.
     pub(super) complete: bool,
+    /// Those of flows, for the daemon that takes over the table; `None` if they are not all that there were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) flows: Option<Vec<KnownCounter>>,
 }
 
 /// What hosts used, as long as it is kept.
