@@ -205,8 +205,8 @@ const IDLE_S: u64 = 2;
 const NO_PACKETS: &str = "nothing to do: no packets come";
 
 /// What to do about packets that arrive and do not leave.
-const DROPPED: &str = "see whether a rule drops them (the counters in `nft list ruleset`), and whether they have a route \
-                       (`ip route get ADDRESS`)";
+const DROPPED: &str = "see whether a rule drops them (the counters in `nft list ruleset`), whether they have a route \
+                       (`ip route get ADDRESS`), and whether the next hop answers (`ip neigh`)";
 
 /// What to do about packets that pass a device that is not a port.
 fn make_port(device: &str) -> String {
@@ -551,7 +551,8 @@ impl DirectionFacts<'_> {
         let (detail, remedy) = match seen {
             0 => {
                 let detail = format!("no packet of this flow was seen on any port in the last {WINDOW_S} s");
-                let remedy = if self.none_come() {
+                let is_unknown = self.tracked.is_none() && self.look.is_some();
+                let remedy = if self.none_come() || is_unknown {
                     NO_PACKETS
                 } else if self.protocol == UDP {
                     "nothing to do if the exchange is over, as after a DNS answer; if packets do arrive, their ingress device \

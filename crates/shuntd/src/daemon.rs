@@ -422,7 +422,10 @@ impl Daemon {
                 }
                 Turn::Finished(done) => self.on_finished(done),
                 Turn::Done(done) => self.on_done(done),
-                Turn::LegacyRules(read) => self.handle(read),
+                Turn::LegacyRules(read) => {
+                    self.handle(read);
+                    self.record_hold();
+                }
                 Turn::Unwatched => self.unwatch(),
                 Turn::DataPlane(ready) => {
                     ready.map_err(internal)?;

@@ -76,8 +76,8 @@ fn unseen() -> Failure {
     Failure::new(
         FailureCode::NoConnection,
         format!(
-            "{UNSEEN}; if its packets do arrive, a rule drops or rejects the first one: see the counters in `nft list \
-         ruleset`; `shunt flows` lists connections with packets"
+            "{UNSEEN}: it has ended, or its first packet is dropped or rejected, by a rule (see the counters in `nft list \
+         ruleset`) or by the other end; `shunt flows` lists connections with packets"
         ),
     )
 }

@@ -308,7 +308,8 @@ async fn explained(share: &Share, job: Job<Found>) -> Result<(Vec<Explained>, u6
     let first = explain(share, found.candidates.clone()).await?;
     let is_sure =
         |why: &Why| !is_doubtful(why.because.as_ref().map(|because| because.reason.as_str()), why.idle);
-    let all_are_sure = !first.is_empty() && first.iter().flat_map(|one| &one.directions).all(is_sure);
+    let are_sure = |one: &Explained| one.tracked && one.directions.iter().all(is_sure);
+    let all_are_sure = !first.is_empty() && first.iter().all(are_sure);
     let Found { candidates, more, search } = found;
     let Some(search) = search.filter(|_| !all_are_sure) else { return Ok((first, more)) };
     let again = on_other_thread(move || search.look_again(&candidates)).await?;
@@ -318,7 +319,7 @@ async fn explained(share: &Share, job: Job<Found>) -> Result<(Vec<Explained>, u6
     for was in first {
         let id = |one: &Explained| (one.protocol, one.directions.first().map(|why| why.tuple));
         let Some(now) = explained.iter_mut().find(|now| id(now) == id(&was)) else {
-            explained.push(was);
+            explained.extend(Some(was).filter(|was| was.tracked));
             continue;
         };
         for (was, now) in was.directions.into_iter().zip(&mut now.directions) {

@@ -29,6 +29,7 @@ pub(super) fn explain(daemon: &Daemon, candidates: &[Candidate]) -> Result<Vec<E
     let mut explained = Vec::new();
     for candidate in candidates {
         let mut known = candidate.tracked.is_some();
+        let mut lives = known || candidate.looks.iter().all(Option::is_none);
         let mut directions = Vec::new();
         for (at, dir) in DIRECTIONS.into_iter().enumerate() {
             let flow = candidate.flows[at]
@@ -40,9 +41,12 @@ pub(super) fn explain(daemon: &Daemon, candidates: &[Candidate]) -> Result<Vec<E
             let facts = direction_facts(daemon, candidate, dir, flow, &sighting, clock);
             let has_come = facts.look.as_ref().is_some_and(|look| look.arrived > 0 || look.stayed.is_some());
             known |= flow.is_some() || facts.refused.is_some() || has_come;
+            let is_fast = facts.flow.is_some_and(|flow| flow.state >= FlowState::Active);
+            lives |= is_fast || has_come || candidate.protocol == 17 && facts.packets_seen > 0;
             directions.push(explain_direction(daemon, candidate.tuples[at], flow, &facts));
         }
-        if known {
+        // Of a connection that conntrack has forgotten, the remains say nothing that anybody needs.
+        if known && lives {
             let state = candidate.tracked.as_ref().and_then(|tracked| tracked.state.clone());
             let (protocol, tracked) = (candidate.protocol, candidate.tracked.is_some());
             explained.push(Explained { protocol, tracked, state, directions });
