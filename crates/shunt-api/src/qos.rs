@@ -2,7 +2,7 @@
 
 use crate::{duration::Readable, mark::MarkMatch, port_name::check_port_name, range::within};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use shunt_wire::quantity::{self, TypedRate};
+use shunt_wire::quantity;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -352,11 +352,7 @@ impl FromStr for BitRate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match quantity::rate(text) {
-            Ok(TypedRate::Bits(rate)) => Ok(Self(rate as u64)),
-            Ok(_) => Err(format!("`{text}` is not in bit/s; expected a form such as 300M or 1Gbit/s")),
-            Err(why) => Err(why.to_string()),
-        }
+        quantity::bit_rate(text).map(|rate| Self(rate as u64)).map_err(|why| why.to_string())
     }
 }
 

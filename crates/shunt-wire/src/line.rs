@@ -1,9 +1,6 @@
 //! Line-rate arithmetic: the most that a link can carry, in frames and in bytes of each layer.
 
-use crate::{
-    encap,
-    quantity::{self, TypedRate},
-};
+use crate::{encap, quantity};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
@@ -212,12 +209,9 @@ impl FromStr for LinkSpeed {
     type Err = Impossible;
 
     fn from_str(text: &str) -> Result<Self, Impossible> {
-        match quantity::rate(text) {
-            // Round, since 2.3 * 1e9 is not exactly 2300000000 in floating point.
-            Ok(TypedRate::Bits(bits)) => Self::try_from(bits.round() as u64),
-            Ok(_) => Err(Impossible(format!("`{text}` is not in bit/s; write it as 100M, 2.5G or 1Gbit/s"))),
-            Err(why) => Err(Impossible(why.to_string())),
-        }
+        let bits = quantity::bit_rate(text).map_err(|why| Impossible(why.to_string()))?;
+        // Round, since 2.3 * 1e9 is not exactly 2300000000 in floating point.
+        Self::try_from(bits.round() as u64)
     }
 }
 

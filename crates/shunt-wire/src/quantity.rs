@@ -33,11 +33,29 @@ impl std::error::Error for NotAQuantity {}
 /// If there is no number, or the unit is not one of a rate. Bytes/s are refused, because `MBps` is easily taken for
 /// `Mbps`.
 pub fn rate(text: &str) -> Result<TypedRate, NotAQuantity> {
-    let wrong = || {
-        NotAQuantity(format!(
-            "`{text}` is not a rate: expected bit/s such as 300M, 1G or 1Gbit/s, packets/s such as 100kpps, or 80% of the link"
-        ))
-    };
+    const WANTED: &str =
+        "a rate: expected bit/s such as 300M, 1G or 1Gbit/s, packets/s such as 100kpps, or 80% of the link";
+    typed_rate(text, &not(text, WANTED))
+}
+
+/// Reads a rate in bit/s of frames, where a rate of another kind makes no sense.
+///
+/// # Errors
+/// As [`rate`], and if the rate is of another kind.
+pub fn bit_rate(text: &str) -> Result<f64, NotAQuantity> {
+    let wrong = not(text, "a rate in bit/s: expected a form such as 300M, 2.5G or 1Gbit/s");
+    match typed_rate(text, &wrong)? {
+        TypedRate::Bits(bits) => Ok(bits),
+        _ => Err(wrong),
+    }
+}
+
+fn not(text: &str, wanted: &str) -> NotAQuantity {
+    NotAQuantity(format!("`{text}` is not {wanted}"))
+}
+
+fn typed_rate(text: &str, wrong: &NotAQuantity) -> Result<TypedRate, NotAQuantity> {
+    let wrong = || wrong.clone();
     let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
     if unit == "%" {
         return Ok(TypedRate::Percent(number));
@@ -49,7 +67,9 @@ pub fn rate(text: &str) -> Result<TypedRate, NotAQuantity> {
         return Err(NotAQuantity(format!("`{text}`: rates are in bits, not bytes: write {bits}bit/s")));
     }
     match unit.to_ascii_lowercase().as_str() {
-        "" | "bit" | "bits" | "bps" | "bit/s" | "bits/s" | "b/s" | "bitl2" => Ok(TypedRate::Bits(value)),
+        "" | "b" | "bit" | "bits" | "bps" | "bit/s" | "bits/s" | "b/s" | "bitl2" => {
+            Ok(TypedRate::Bits(value))
+        }
         "bitl1" => Ok(TypedRate::LineBits(value)),
         "pps" | "p/s" | "packets/s" => Ok(TypedRate::Packets(value)),
         _ => Err(wrong()),

@@ -24,6 +24,10 @@ pub(crate) fn parse(typed: impl Iterator<Item = OsString>) -> Result<Cli, clap::
         return Err(empty_word(&words[..=at]));
     }
     let matches = commands::command().try_get_matches_from(&words).map_err(|error| explain(&words, error))?;
+    if let Some(option) = meant::split_time(&words) {
+        let why = format!("a time is one word: write `{option}`");
+        return Err(clap::Error::raw(ErrorKind::InvalidValue, why));
+    }
     Cli::from_arg_matches(&matches)
 }
 

@@ -26,7 +26,7 @@ const FILES: [(&str, &str); 12] = [
 ];
 
 /// What is typed, the exit code, the thing, and the way out.
-const BAD: [(&str, i32, &str, &str); 264] = [
+const BAD: [(&str, i32, &str, &str); 269] = [
     ("start", 2, "'start'", "`shunt up` starts an instance"),
     ("upp", 2, "'upp'", "'up'"),
     ("disable laptop", 2, "'disable'", "`shunt off HOST`"),
@@ -213,8 +213,13 @@ const BAD: [(&str, i32, &str, &str); 264] = [
         "'Mbit/s'",
         "`shunt qos set wan0 --rate 50Mbit/s --burst 16k`",
     ),
-    ("off 192.0.2.7 --for 10 minutes", 2, "`minutes`", "`--for 10minutes`"),
-    ("watch --for 10 s", 2, "`s`", "`--for 10s`"),
+    ("off 192.0.2.7 --for 10 minutes", 2, "one word", "`--for 10minutes`"),
+    ("watch --for 10 s", 2, "one word", "`--for 10s`"),
+    ("verify --time 5 min", 2, "one word", "`--time 5min`"),
+    ("flush laptop", 2, "'laptop'", "`shunt off laptop`, then `shunt on laptop`"),
+    ("line --speed 1000", 2, "--speed 1k", "1000M"),
+    ("line --speed 80%", 2, "`80%`", "bit/s: expected a form such as 300M"),
+    ("qos set wan0 --rate fast", 2, "`fast`", "bit/s: expected a form such as 300M"),
     ("gen --rate 300 Mbit --time 2 s", 2, "'Mbit'", "`shunt gen --rate 300Mbit --time 2s`"),
     ("gen --rate 50 %", 2, "'%'", "`shunt gen --rate 50%`"),
     ("flows 192.168.1.2 --since 1h", 2, "'--since'", "`shunt usage --for 1h` and `shunt history --for 1h`"),

@@ -70,7 +70,7 @@ fn an_error_names_the_port_the_key_and_what_is_possible() {
         (
             "rate = \"100M\"",
             "rate = \"80%\"",
-            "rate: `80%` is not in bit/s; expected a form such as 300M or 1Gbit/s",
+            "rate: `80%` is not a rate in bit/s: expected a form such as 300M, 2.5G or 1Gbit/s",
         ),
         ("rate = \"100M\"", "rate = 100", "qos.wan0: rate: expected 8k or more, or 0 for no limit, got 100"),
         (

@@ -67,6 +67,9 @@ pub(super) fn of_another_program(words: &[OsString], error: &clap::Error) -> Opt
             let options = rest.join(" ");
             Some(format!("`shunt conntrack` only lists the table; `conntrack {options}` of Linux does that"))
         }
+        "shunt flush" if !wrong.starts_with('-') => Some(format!(
+            "it is about all connections; `shunt off {wrong}`, then `shunt on {wrong}`, sends those of a host back"
+        )),
         "shunt conntrack" if matches!(wrong.as_str(), "-E" | "--event") => {
             Some("`shunt watch` shows events of connections as they happen".to_owned())
         }

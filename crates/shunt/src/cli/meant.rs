@@ -73,7 +73,7 @@ const MEANINGS: [Meaning; 14] = [
         is: |word| word.parse::<u16>().is_ok(),
     },
     Meaning {
-        options: &["speed", "rate"],
+        options: &["speed"],
         others: &["bandwidth", "bps"],
         is: |word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains(['k', 'M', 'G']),
     },
@@ -432,6 +432,19 @@ fn with_unit_joined(line: &[String], error: &clap::Error) -> Option<Vec<String>>
         .filter(is_unit)
         .find(|at| line[*at] == wrong || line[at + 1] == wrong)?;
     Some([&line[..at], &[line[at].clone() + &line[at + 1]], &line[at + 2..]].concat())
+}
+
+/// The option and its time, if number and unit are two words, of which the second one may pass for the name of a host:
+/// `--for 10 minutes`.
+pub(super) fn split_time(words: &[OsString]) -> Option<String> {
+    let line: Vec<&str> = words.iter().map(|word| word.to_str()).collect::<Option<_>>()?;
+    line.windows(3).find_map(|at| {
+        let [option, number, unit] = *at else { return None };
+        let time = format!("{number}{unit}");
+        let is_split = number.parse::<f64>().is_ok() && unit.starts_with(|c: char| c.is_ascii_alphabetic());
+        let is_time = option.starts_with("--") && is_time_option(option) && is_split;
+        (is_time && humantime::parse_duration(&time).is_ok()).then(|| format!("{option} {time}"))
+    })
 }
 
 /// The word that clap does not expect, or cannot take as an argument without an option.

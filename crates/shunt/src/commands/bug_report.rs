@@ -11,6 +11,7 @@ use crate::{
 };
 use clap::Args;
 use hide::Pseudonyms;
+use nix::unistd::geteuid;
 use serde::Serialize;
 use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt, path::PathBuf, time::SystemTime};
 
@@ -45,6 +46,7 @@ struct Written {
     path: PathBuf,
     contains: Vec<String>,
     addresses_hidden: bool,
+    as_root: bool,
 }
 
 impl Command for BugReportArgs {
@@ -78,7 +80,7 @@ impl Command for BugReportArgs {
         }
         file.write_all(text.as_bytes()).map_err(|error| unwritable(&path, &error))?;
         let contains = sections.iter().map(|section| section.title.to_owned()).collect();
-        show(&Written { path, contains, addresses_hidden: hide_addresses })
+        show(&Written { path, contains, addresses_hidden: hide_addresses, as_root: geteuid().is_root() })
     }
 }
 
@@ -100,9 +102,14 @@ fn compose(now: &str, sections: &[Section], hidden: bool) -> String {
 
 impl Text for Written {
     fn text(&self, _: Format) -> String {
-        let Self { path, contains, addresses_hidden } = self;
+        let Self { path, contains, addresses_hidden, as_root } = self;
         let hint = if *addresses_hidden { "" } else { "; --hide-addresses replaces the addresses in it" };
-        format!("{} contains: {}\nread it before you pass it on{hint}\n", path.display(), contains.join(", "))
+        let lacks = if *as_root { "" } else { "it lacks what only root may read: use sudo for the rest\n" };
+        format!(
+            "{} contains: {}\n{lacks}read it before you pass it on{hint}\n",
+            path.display(),
+            contains.join(", ")
+        )
     }
 }
 
@@ -123,12 +130,18 @@ mod tests {
         for title in ["status", "log"] {
             assert_eq!(text.matches(&format!("===== {title} =====")).count(), 1, "{text}");
         }
-        let written =
-            Written { path: "x.txt".into(), contains: vec!["status".to_owned()], addresses_hidden: false };
-        let said = Text::text(&written, Format::default());
+        let mut written = Written {
+            path: "x.txt".into(),
+            contains: vec!["status".to_owned()],
+            addresses_hidden: false,
+            as_root: true,
+        };
+        let said = |written: &Written| Text::text(written, Format::default());
         assert_eq!(
-            said,
+            said(&written),
             "x.txt contains: status\nread it before you pass it on; --hide-addresses replaces the addresses in it\n"
         );
+        written.as_root = false;
+        assert!(said(&written).contains("it lacks what only root may read: use sudo"));
     }
 }

@@ -239,9 +239,6 @@ fn is_device(name: &str) -> bool {
 }
 
 fn unknown_host(name: &str, is_option: bool) -> Failure {
-    if humantime::parse_duration(&format!("1{name}")).is_ok() {
-        return usage(format!("`{name}` is not a host; write a time as one word, such as `--for 10{name}`"));
-    }
     let (what, way_out) = if is_device(name) {
         ("is a network device, not", format!("; `shunt flows --dev {name}` lists its connections"))
     } else if name.parse::<Mac>().is_ok() {

@@ -74,7 +74,9 @@ impl LineArgs {
 /// Fails if no encapsulation is possible with these options. Those that are impossible have no row, but a reason.
 pub(crate) fn resolve(typed: &LineArgs) -> Result<Line, Failure> {
     if typed.speed.bits_per_second() < SPEED_MIN_BPS {
-        return Err(usage(format!("--speed {}: below 64k bit/s; 5 Mbit/s is written as 5M", typed.speed)));
+        let bits = typed.speed.bits_per_second();
+        let why = format!("--speed {}: below 64k bit/s; {bits} Mbit/s is written as {bits}M", typed.speed);
+        return Err(usage(why));
     }
     let options = L4::Tcp { options_bytes: typed.tcp_options };
     options.check().map_err(|why| usage(format!("--tcp-options: {why}")))?;
