@@ -218,11 +218,8 @@ static __always_inline int look_up_sighting(struct shunt_edit *e, __u64 hash)
 	const struct shunt_sighting *s = shunt_sighting_of(hash);
 
 	e->sighting = *s;
-	if (s->fingerprint != shunt_fingerprint(hash)) {
-		if (s->fingerprint)
-			e->sighting.pkts = 0;
+	if (s->fingerprint != shunt_fingerprint(hash))
 		e->sighting.fingerprint = 0;
-	}
 	if (s->refused_fingerprint != shunt_fingerprint(hash))
 		e->sighting.refused_why = SHUNT_OK;
 	return 0;

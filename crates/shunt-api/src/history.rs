@@ -271,7 +271,7 @@ fn in_words(cause: &str) -> &str {
         "filter" => "a tc filter or program of another",
         "flush" => "`shunt flush`",
         "ipsec" => "an IPsec policy",
-        "netconf" => "a forwarding setting (sysctl)",
+        "netconf" => "a setting of a device: a sysctl, or its port in a bridge",
         "nexthop" => "a nexthop",
         "off" => "`shunt off` or `shunt on`",
         "overrun" => "messages of the kernel were lost",
@@ -390,7 +390,11 @@ mod tests {
     fn causes_and_counts_are_in_words_of_an_owner() {
         let invalidated =
             |cause: &str| Happening::Invalidated { cause: cause.to_owned(), device: None, object: None };
-        assert!(invalidated("netconf").to_string().ends_with("cause: a forwarding setting (sysctl)"));
+        assert!(
+            invalidated("netconf")
+                .to_string()
+                .ends_with("cause: a setting of a device: a sysctl, or its port in a bridge")
+        );
         assert!(invalidated("route").to_string().ends_with("cause: route"));
         let stopped =
             |flows| Happening::Stopped { by: "a signal".to_owned(), flows: Some(flows) }.to_string();

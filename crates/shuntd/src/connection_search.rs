@@ -138,7 +138,12 @@ impl Search {
             Some([tracked.orig.count?, tracked.reply.count?])
         };
         for candidate in &mut candidates {
-            let earlier = before.iter().find(|earlier| earlier.id() == candidate.id()).and_then(counts);
+            let earlier = match before.iter().find(|earlier| earlier.id() == candidate.id()) {
+                Some(earlier) if earlier.tracked.is_some() => counts(earlier),
+                // Conntrack did not have it yet, unless it was one of those that were left out.
+                _ if before.len() < EXPLAINED_MAX => Some([Counted::default(); 2]),
+                _ => None,
+            };
             let now = counts(candidate);
             candidate.looks = [0, 1].map(|at| {
                 let seen = watched.iter().find(|seen| seen.direction() == candidate.directions()[at]);

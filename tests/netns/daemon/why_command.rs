@@ -81,7 +81,7 @@ fn why_names_the_engine_or_the_reason() {
     assert!(text.starts_with("udp\n  orig   192.168.1.2:4000 > 198.18.0.2:5000  fast by "), "{text}");
     assert!(
         text.contains(" by tc, r0 -> r1, learned ")
-            && text.contains("\n  reply  198.18.0.2:5000 > 192.168.1.2:4000  idle; was slow: miss\n"),
+            && text.contains("\n  reply  198.18.0.2:5000 > 192.168.1.2:4000  idle; not fast: miss\n"),
         "{text}"
     );
 

@@ -102,10 +102,12 @@ pub(super) const fn total_words(total: Total) -> TotalWords {
 /// apart.
 pub(super) fn total(words: TotalWords, has_paths: bool) -> (UsageTotal, u64) {
     let [packets, bytes, explained_packets, explained_bytes, .., counted_s, fast_packets, fast_bytes] = words;
-    let not_attributed = Counted {
+    let rest = Counted {
         packets: packets.saturating_sub(explained_packets),
         bytes: bytes.saturating_sub(explained_bytes),
     };
+    // Conntrack counts fragments as one packet with one header, so packets alone say nothing.
+    let not_attributed = if rest.bytes == 0 { Counted::default() } else { rest };
     let total = UsageTotal {
         received: Counted { packets, bytes },
         local: Counted { packets: words[4], bytes: words[5] },

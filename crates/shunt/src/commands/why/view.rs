@@ -49,7 +49,7 @@ fn fast_or_slow(why: &Why) -> String {
 
 /// What an idle direction was before.
 fn before(idle: Idle) -> String {
-    if idle.was_fast { "was fast" } else { "was slow" }.to_owned()
+    if idle.was_fast { "was fast" } else { "not fast" }.to_owned()
 }
 
 fn describe_connection(connection: &Explained) -> String {
