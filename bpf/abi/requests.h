@@ -51,7 +51,7 @@ struct shunt_edit {
 	struct shunt_flow flow;
 	__u8 to[32];
 	struct shunt_cold cold;
-	/* refused_why is 0 if the last refusal was of another tuple; fingerprint is 0 unless pkts are all of this one */
+	/* refused_why is 0 if the last refusal was of another tuple, fingerprint unless pkts are all of this one */
 	struct shunt_sighting sighting;
 };
 _Static_assert(sizeof(struct shunt_edit) == 232, "shunt_edit is ABI");

@@ -312,8 +312,8 @@ fn unknown_tuples(selection: &Selection) -> impl Iterator<Item = Candidate> + us
     protocols.filter_map(move |one| Some(Candidate::new(one.number(), [tuple?, reversed(tuple?)])))
 }
 
-/// Seconds since conntrack last saw a packet of an established connection: its timeout began then. `None` if a rule gave
-/// it a longer one.
+/// Seconds since conntrack last saw a packet of an established connection: its timeout began then. `None` if a rule
+/// gave it a longer one.
 fn last_seen_s(entry: &Tracked, timeouts: ConntrackTimeouts) -> Option<u64> {
     let left = Duration::from_secs(entry.timeout_s?.into());
     let whole = match (entry.protocol, entry.state.as_deref()) {

@@ -48,9 +48,9 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     connections: ConnectionArgs,
     /// How long to follow packets, 3s to 1h, in at least three periods of each path and a last one of the fast path, in
-    /// which the connections come back to it. The command takes a second or two longer, in which it
-    /// chooses connections and loads programs. Where packets wait in queues, change or vanish, each period waits up to a
-    /// second for them: less than 12s cannot hold these waits, and the command takes as much longer.
+    /// which the connections come back to it. The command takes a second or two longer, in which it chooses
+    /// connections and loads programs. Where packets wait in queues, change or vanish, each period waits up to
+    /// a second for them: less than 12s cannot hold these waits, and the command takes as much longer.
     #[arg(long = "for", visible_alias = "time", value_name = "TIME", default_value = "30s",
         value_parser = time_within(SHORTEST, LONGEST))]
     time: Duration,

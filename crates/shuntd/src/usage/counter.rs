@@ -129,8 +129,8 @@ impl Counter {
         }
     }
 
-    /// Follows the flows that are in the table. Unless an earlier daemon has left what they had counted, all of it until
-    /// now is taken to be in the ledger.
+    /// Follows the flows that are in the table. Unless an earlier daemon has left what they had counted, all of it is
+    /// taken to be in the ledger.
     pub(super) fn begin(&mut self) {
         if self.are_flows_known {
             return;
