@@ -153,10 +153,14 @@ fn root() -> &'static Command {
     ROOT.get_or_init(commands::command)
 }
 
+/// The words as text; `None` if one of them is none.
+fn readable(words: &[OsString]) -> Option<Vec<String>> {
+    words.iter().map(|word| word.to_str().map(str::to_owned)).collect()
+}
+
 /// The line that was probably meant instead of `words`, about which clap reports `error`.
 pub(super) fn meant(words: &[OsString], error: &clap::Error) -> Option<String> {
-    let mut line: Vec<String> =
-        words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
+    let mut line = readable(words)?;
     *line.first_mut()? = "shunt".to_owned();
     let mut root = root().clone();
     let mut is_right = |other: &Vec<String>| root.try_get_matches_from_mut(other).is_ok();
@@ -170,8 +174,7 @@ pub(super) fn meant(words: &[OsString], error: &clap::Error) -> Option<String> {
 
 /// The command of its own that a line names below another one: `shunt gen` for `shunt bench gen`.
 pub(super) fn own_command(words: &[OsString]) -> Option<String> {
-    let line: Vec<String> =
-        words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
+    let line = readable(words)?;
     let at = other_command_at(&line)?;
     Some(format!("shunt {}", line[at]))
 }
@@ -258,27 +261,24 @@ pub(super) fn is_time_option(option: &str) -> bool {
 
 /// The error about a value below zero, which clap takes for options: `-1h` of `--for -1h`.
 pub(super) fn negative_value(words: &[OsString], error: &clap::Error) -> Option<clap::Error> {
-    let line: Vec<String> =
-        words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
+    let line = readable(words)?;
     let wrong = wrong_word(error)?;
     let is_negative = |word: &str| {
         word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
     };
     let at = (2..line.len()).find(|at| is_negative(&line[*at]) && line[*at].starts_with(&wrong))?;
     let option = line[at - 1].as_str();
-    let value = &line[at];
-    let joined = match option.strip_prefix('-') {
-        Some(_) => format!("{option}={value}"),
-        None => return None,
-    };
+    if !option.starts_with('-') {
+        return None;
+    }
+    let joined = format!("{option}={}", line[at]);
     let other = [&line[..at - 1], &[joined], &line[at + 1..]].concat();
     root().clone().try_get_matches_from(&other).err()
 }
 
 /// The option of this command that has the meaning of the typed one, with its value.
 pub(super) fn other_option(words: &[OsString], error: &clap::Error) -> Option<String> {
-    let line: Vec<String> =
-        words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
+    let line = readable(words)?;
     let wrong = wrong_word(error)?;
     let name = wrong.strip_prefix('-')?.trim_start_matches('-');
     let root = root();
@@ -298,8 +298,7 @@ pub(super) fn other_option(words: &[OsString], error: &clap::Error) -> Option<St
 
 /// What to type instead of an option of `shunt up` behind a command that keeps what the daemon was started with.
 pub(super) fn kept_option(words: &[OsString], error: &clap::Error) -> Option<String> {
-    let line: Vec<String> =
-        words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
+    let line = readable(words)?;
     let wrong = wrong_word(error)?;
     let root = root();
     let command = command_below(root, &line).get_name();
@@ -349,8 +348,7 @@ pub(super) fn options_as_typed(words: &[OsString], error: &mut clap::Error) {
 }
 
 fn option_as_typed(words: &[OsString], shown: &str) -> Option<String> {
-    let line: Vec<String> =
-        words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
+    let line = readable(words)?;
     let name = shown.strip_prefix("--")?.split([' ', '=', '[']).next()?;
     let root = root();
     let argument = command_below(root, &line).get_arguments().find(|one| one.get_long() == Some(name))?;
@@ -364,8 +362,7 @@ fn option_as_typed(words: &[OsString], shown: &str) -> Option<String> {
 
 /// Why the value is wrong that a word would have with an option, such as `30d` for `shunt history --for`.
 pub(super) fn wrong_value(words: &[OsString], error: &clap::Error) -> Option<clap::Error> {
-    let line: Vec<String> =
-        words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
+    let line = readable(words)?;
     let wrong = wrong_word(error).filter(|word| !word.starts_with('-'))?;
     let at = (1..line.len()).rfind(|at| line[*at] == wrong)?;
     let mut root = root().clone();
@@ -434,12 +431,11 @@ fn with_unit_joined(line: &[String], error: &clap::Error) -> Option<Vec<String>>
     Some([&line[..at], &[line[at].clone() + &line[at + 1]], &line[at + 2..]].concat())
 }
 
-/// The option and its time, if number and unit are two words, of which the second one may pass for the name of a host:
-/// `--for 10 minutes`.
+/// The option and its time, if number and unit are two words: `--for 10 minutes`. The unit may pass for the name of a
+/// host.
 pub(super) fn split_time(words: &[OsString]) -> Option<String> {
-    let line: Vec<&str> = words.iter().map(|word| word.to_str()).collect::<Option<_>>()?;
-    line.windows(3).find_map(|at| {
-        let [option, number, unit] = *at else { return None };
+    readable(words)?.windows(3).find_map(|at| {
+        let [option, number, unit] = at else { return None };
         let time = format!("{number}{unit}");
         let is_split = number.parse::<f64>().is_ok() && unit.starts_with(|c: char| c.is_ascii_alphabetic());
         let is_time = option.starts_with("--") && is_time_option(option) && is_split;
