@@ -68,6 +68,11 @@ impl<const N: usize> PortCounters<N> {
         }
     }
 
+    /// What each present port has counted since it was attached.
+    pub fn attached(&self) -> impl Iterator<Item = [u64; N]> {
+        self.present.values().map(|port| port.last)
+    }
+
     /// The counters of present and absent ports, by name.
     pub fn by_name(&self) -> BTreeMap<String, [u64; N]> {
         let mut counters: BTreeMap<String, [u64; N]> =

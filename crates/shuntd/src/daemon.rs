@@ -306,8 +306,9 @@ impl Daemon {
             blocking.end();
         }
         let stays = self.hand_over.watched_program();
-        let count_rest = self.end_usage();
-        if may_stay && self.can_leave_to_store() {
+        let stays_attached = may_stay && self.can_leave_to_store();
+        let count_rest = self.end_usage(stays_attached);
+        if stays_attached {
             self.leave_to_store();
         } else {
             self.undo_attachments();

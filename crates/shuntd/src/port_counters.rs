@@ -20,6 +20,11 @@ impl PortCounters {
         self.0.remove(ifindex);
     }
 
+    /// What each present port has counted since it was attached, by an earlier daemon perhaps.
+    pub(crate) fn attached(&self) -> impl Iterator<Item = Counters> {
+        self.0.attached().map(from_words)
+    }
+
     /// The counters of present and absent ports, by name.
     pub(crate) fn by_name(&self) -> BTreeMap<String, Counters> {
         self.0.by_name().into_iter().map(|(name, words)| (name, from_words(words))).collect()

@@ -11,8 +11,8 @@ mod names;
 mod newcomers;
 mod series;
 
-pub(crate) use counter::{Facts, PortsReceived};
-pub(crate) use counts::PathCount;
+pub(crate) use counter::Facts;
+pub(crate) use counts::{PathCount, PortsReceived};
 use ledger::Ledger;
 
 use crate::{failures::internal, kept_file::KeptFile};
@@ -162,7 +162,7 @@ impl UsageThread {
 
     /// Reads all counters a last time, and returns the contents of the file. Waits for the thread.
     pub(crate) fn end(self, facts: Facts) -> impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + use<> {
-        self.read(Facts { is_end: true, ..facts });
+        self.read(facts);
         let contents = self.contents();
         let Self { requests, thread, .. } = self;
         drop(requests);

@@ -215,12 +215,8 @@ fn exact(engine: Engine) {
     let seen = usage(shunt, "--for 1h");
     let [first, second] = &seen.hosts[..] else { panic!("{seen:#?}") };
     assert_eq!((first.addresses.len(), second.addresses.len()), (2, 1), "{seen:#?}");
-    let total = seen.total;
-    assert_eq!((total.transit, total.local), Default::default(), "{seen:#?}");
-    // The hosts themselves send a few packets that belong to no connection, such as multicast listener reports.
-    assert!(total.not_attributed.packets < 10, "{seen:#?}");
-    let attributed = total.received.bytes - total.not_attributed.bytes;
-    assert_eq!(attributed, wire.0.values().map(Used::bytes).sum::<u64>(), "{seen:#?}");
+    assert_eq!((seen.total.transit, seen.total.local), Default::default(), "{seen:#?}");
+    assert_total(&seen, &wire);
     let one = usage(shunt, &format!("--host {} --by minute", SECOND.0));
     assert_eq!((one.hosts.len(), one.hosts[0].count), (1, second.count));
 
@@ -231,8 +227,19 @@ fn exact(engine: Engine) {
         }
     });
     assert_exact(shunt, &wire, "after a hand-over under traffic");
+    assert_total(&usage(shunt, "--for 1h"), &wire);
     shunt.done("down");
     assert_kept(shunt, &wire);
+}
+
+/// Asserts that the ports have received what the hosts have used.
+#[track_caller]
+fn assert_total(seen: &Usage, wire: &Wire) {
+    let total = seen.total;
+    // The hosts themselves send a few packets that belong to no connection, such as multicast listener reports.
+    assert!(total.not_attributed.packets < 10, "{seen:#?}");
+    let attributed = total.received.bytes - total.not_attributed.bytes;
+    assert_eq!(attributed, wire.0.values().map(Used::bytes).sum::<u64>(), "{seen:#?}");
 }
 
 /// Asserts that the fast part of what hosts have used is what the ports have counted as fast, to the byte. The ports

@@ -298,7 +298,7 @@ impl Daemon {
     fn settle(&mut self) {
         self.hand_over.set_stage(Stage::Files, FILES);
         self.end_recording(BY);
-        let count_rest = self.end_usage();
+        let count_rest = self.end_usage(true);
         let write = move |_: &mut shunt_kernel::Linux| {
             if let Some(count_rest) = count_rest {
                 count_rest();

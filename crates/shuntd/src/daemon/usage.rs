@@ -7,6 +7,7 @@ use crate::{
     usage::{Facts, HostTotals, KeptLedger, PortsReceived, UsageThread},
 };
 use shunt_api::{Counted, Failure, FailureCode, Usage, UsageQuery, WatchEvent};
+use shunt_bpf::abi::Counters;
 use tokio::sync::broadcast;
 
 /// Counters are read this often, in seconds.
@@ -115,12 +116,13 @@ impl Daemon {
         self.usage.as_ref().map(|usage| usage.thread.totals()).unwrap_or_default()
     }
 
-    /// Takes the ledger from the daemon, with a last job: to count the rest after the programs are detached, and to
-    /// write the file.
-    pub(super) fn end_usage(&mut self) -> Option<impl FnOnce() + use<>> {
+    /// Takes the ledger from the daemon, with a last job: to count the rest, and to write the file. Unless the data
+    /// plane stays for the next daemon, the job is for the time when the programs are detached.
+    pub(super) fn end_usage(&mut self, stays: bool) -> Option<impl FnOnce() + use<>> {
         let facts = self.usage_facts();
         let HostLedger { thread, mut file, .. } = self.usage.take()?;
         thread.read(facts.clone());
+        let facts = Facts { is_end: !stays, ..facts };
         Some(move || {
             if let Err(why) = file.replace(thread.end(facts)).write() {
                 tracing::warn!("{why}; {LOSS}");
@@ -131,20 +133,24 @@ impl Daemon {
     /// What a reading needs to know.
     fn usage_facts(&mut self) -> Facts {
         self.record_all_counters();
-        let mut received = PortsReceived::default();
-        for counted in self.port_counters.by_name().values() {
-            let fast = Counted {
-                packets: counted.xdp_pkts + counted.tc_pkts + counted.external_pkts,
-                bytes: counted.xdp_bytes + counted.tc_bytes + counted.external_bytes,
-            };
-            let slow = Counted { packets: counted.slow_pkts, bytes: counted.slow_bytes };
-            received.fast = received.fast.plus(fast);
-            received.all = received.all.plus(fast).plus(slow);
-        }
+        let sum = |sum: PortsReceived, port: Counters| sum.plus(received(&port));
+        let none = PortsReceived::default();
+        let received = self.port_counters.by_name().into_values().fold(none, sum);
+        let attached = self.port_counters.attached().fold(none, sum);
         let now = unix_time();
         let clock = self.usage.as_ref().map_or(now, |usage| usage.due.clock(now));
-        Facts { side: self.core.local_side(), received, clock, is_end: false }
+        Facts { side: self.core.local_side(), received, attached, clock, is_end: false }
     }
+}
+
+/// What a port has received.
+fn received(port: &Counters) -> PortsReceived {
+    let fast = Counted {
+        packets: port.xdp_pkts + port.tc_pkts + port.external_pkts,
+        bytes: port.xdp_bytes + port.tc_bytes + port.external_bytes,
+    };
+    let slow = Counted { packets: port.slow_pkts, bytes: port.slow_bytes };
+    PortsReceived { all: fast.plus(slow), fast }
 }
 
 #[cfg(test)]

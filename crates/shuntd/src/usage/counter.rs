@@ -5,10 +5,10 @@
 //! when it ends: conntrack reports the entries that end, and the sweep the flows that it frees.
 
 use super::{
-    counts::PathCount,
+    counts::{PathCount, PortsReceived},
     ends::{Ends, Wire},
     followed::Followed,
-    ledger::{Ledger, LeftCounters, Record},
+    ledger::{Ledger, LeftCounters, LeftPorts, Record},
 };
 use crate::{
     flow_entry::{key_ingress, key_protocol, key_tuple, new_tuple, trace_tuple},
@@ -46,19 +46,14 @@ const FAR_AWAY: [IpAddr; 4] = [
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     pub(crate) side: LocalSide,
+    /// What all ports have received since the daemon started.
     pub(crate) received: PortsReceived,
+    /// What those that are attached have received since then, under this daemon and those before.
+    pub(crate) attached: PortsReceived,
     /// Seconds since 1970.
     pub(crate) clock: u64,
-    /// Whether the ports count no more: the programs are detached, or another daemon has them.
+    /// Whether the ports count no more: the programs are detached.
     pub(crate) is_end: bool,
-}
-
-/// What all ports have received since the daemon started.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct PortsReceived {
-    pub(crate) all: Counted,
-    /// The part of it that took the fast path.
-    pub(crate) fast: Counted,
 }
 
 /// Who sends to whom: the addresses without NAT.
@@ -84,6 +79,9 @@ pub(super) struct Counter {
     is_first: bool,
     tally: Tally,
     ports_received: PortsReceived,
+    ports_attached: PortsReceived,
+    /// Until the first reading: where the daemon before stopped counting what the ports of this data plane receive.
+    taken_over: Option<PortsReceived>,
     recorded_at: Instant,
     ends: Ends,
     ledger: Arc<Mutex<Ledger>>,
@@ -107,6 +105,7 @@ impl Counter {
         let mut connections = Followed::new(FOLLOWED_MAX);
         connections.restore(left.as_ref().map_or(&[], |left| &left.counters));
         let mut flows = Followed::new(FOLLOWED_MAX);
+        let taken_over = left.as_ref().and_then(|left| left.ports).filter(|ports| ports.seed == seed);
         let left_flows = left.as_ref().and_then(|left| left.flows.as_deref());
         flows.restore(left_flows.unwrap_or_default());
         Self {
@@ -123,6 +122,8 @@ impl Counter {
             is_first: true,
             tally: Tally::default(),
             ports_received: PortsReceived::default(),
+            ports_attached: PortsReceived::default(),
+            taken_over: taken_over.map(|ports| ports.attached),
             recorded_at: Instant::now(),
             ends: Ends::default(),
             ledger,
@@ -171,18 +172,22 @@ impl Counter {
         self.set_side(facts.side);
         self.read_connections();
         self.read_flows();
-        if self.is_first {
-            self.ports_received = facts.received;
-        }
         let before = std::mem::replace(&mut self.ports_received, facts.received);
-        let received = minus(facts.received.all, before.all);
+        self.ports_attached = facts.attached;
+        let taken_over = self.taken_over.take();
+        let is_new = std::mem::take(&mut self.is_first) && taken_over.is_none();
+        let PortsReceived { all: received, fast } = match taken_over {
+            Some(left) => facts.attached.minus(left),
+            None if is_new => PortsReceived::default(),
+            None => facts.received.minus(before),
+        };
         let mut record = self.tally.take();
         let elapsed_s = self.recorded_at.elapsed().as_secs();
         self.recorded_at += Duration::from_secs(elapsed_s);
         record.total.received = received;
-        record.total.fast = minus(facts.received.fast, before.fast);
-        if std::mem::take(&mut self.is_first) || facts.is_end {
-            // What was forwarded between two daemons has passed no port's counters, or ones that neither reads.
+        record.total.fast = fast;
+        if is_new || facts.is_end {
+            // What was forwarded between two data planes has passed no port's counters, or ones that neither reads.
             let explained = record.total.explained;
             record.total.received.bytes = received.bytes.max(explained.bytes);
             record.total.received.packets = received.packets.max(explained.packets);
@@ -199,7 +204,8 @@ impl Counter {
         let Some(boot) = boot_id() else { return };
         let complete = !self.connections.is_full() && self.older.is_empty() && !self.may_be_older;
         let flows = (!self.flows.is_full()).then(|| self.flows.known());
-        let left = LeftCounters { boot, counters: self.connections.known(), complete, flows };
+        let ports = Some(LeftPorts { seed: self.keys.0, attached: self.ports_attached });
+        let left = LeftCounters { boot, counters: self.connections.known(), complete, flows, ports };
         ledger.left = Some(left);
     }
 
@@ -469,11 +475,4 @@ impl FlowKeys {
 
 fn flow_pair(key: &Key, entry: &Entry) -> Pair {
     (key_tuple(key).src, new_tuple(key, entry).dst)
-}
-
-const fn minus(now: Counted, before: Counted) -> Counted {
-    Counted {
-        packets: now.packets.saturating_sub(before.packets),
-        bytes: now.bytes.saturating_sub(before.bytes),
-    }
 }

@@ -32,6 +32,24 @@ pub(super) struct Total {
     pub(super) fast: Counted,
 }
 
+/// What ports have received.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct PortsReceived {
+    pub(crate) all: Counted,
+    /// The part of it that took the fast path.
+    pub(crate) fast: Counted,
+}
+
+impl PortsReceived {
+    pub(crate) const fn plus(self, other: Self) -> Self {
+        Self { all: self.all.plus(other.all), fast: self.fast.plus(other.fast) }
+    }
+
+    pub(super) const fn minus(self, before: Self) -> Self {
+        Self { all: minus(self.all, before.all), fast: minus(self.fast, before.fast) }
+    }
+}
+
 impl PathCount {
     /// The sum of both counts.
     #[must_use]
@@ -55,6 +73,13 @@ impl PathCount {
     pub(super) fn view(self, has_paths: bool) -> UsageCount {
         let Self { sent, received, fast } = self;
         UsageCount { sent, received, fast: has_paths.then_some(fast) }
+    }
+}
+
+const fn minus(now: Counted, before: Counted) -> Counted {
+    Counted {
+        packets: now.packets.saturating_sub(before.packets),
+        bytes: now.bytes.saturating_sub(before.bytes),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The ledger: what each host of the local side sent and received, in bounded space.
 
 use super::{
-    counts::{COUNT_WORDS, PathCount, TOTAL_WORDS, Total, total_words, words},
+    counts::{COUNT_WORDS, PathCount, PortsReceived, TOTAL_WORDS, Total, total_words, words},
     followed::KnownCounter,
     host_id::HostId,
     newcomers::Newcomers,
@@ -66,6 +66,17 @@ pub(super) struct LeftCounters {
     /// Those of flows, for the daemon that takes over the table; `None` if they are not all that there were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) flows: Option<Vec<KnownCounter>>,
+    /// Those of ports, for the same daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ports: Option<LeftPorts>,
+}
+
+/// What the ports of a data plane had received when a daemon ended that left it to the next one.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct LeftPorts {
+    /// The data plane, by the seed of its flow table.
+    pub(super) seed: u64,
+    pub(super) attached: PortsReceived,
 }
 
 /// What hosts used, as long as it is kept.
