@@ -45,7 +45,7 @@ SHUNT_REASON(7, PROTOCOL, "protocol", PUNT, USUAL, PASSING,
 
 SHUNT_REASON(8, TCP_FLAGS, "tcp-flags", PUNT, USUAL, PASSING,
 	"a packet with SYN, FIN or RST begins or ends the connection",
-	"nothing to do: the flow of an established connection is learned again")
+	"nothing to do: if the connection goes on, its flow is learned again")
 
 SHUNT_REASON(9, MISS, "miss", PUNT, USUAL, PASSING,
 	"no action has been learned for the flow",

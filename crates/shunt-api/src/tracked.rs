@@ -116,6 +116,9 @@ impl Tracked {
     /// Bit of `status`: a flowtable has offloaded the connection to hardware.
     pub const HW_OFFLOAD: u32 = 1 << 15;
 
+    /// States of TCP connections that end or have ended.
+    pub const ENDING: [&str; 5] = ["FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE"];
+
     /// Whether this bit of `status` is set.
     pub const fn is(&self, bit: u32) -> bool {
         self.status & bit != 0

@@ -64,8 +64,9 @@ pub struct Why {
 pub struct Idle {
     /// Seconds since the last packet; absent if they are not known.
     pub for_s: Option<u64>,
-    /// Whether packets took the fast path before.
-    pub was_fast: bool,
+    /// Whether packets took the fast path before; absent if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub was_fast: Option<bool>,
 }
 
 /// A reason, explained.

@@ -1,90 +1,12 @@
 //! The verdict on one direction of a connection: fast, or slow and why.
 
-use shunt_api::{DirectionName, FilterHook, FlowState, Idle, PortFilter, Tracked};
+mod facts;
 
-/// The name of a reason (`miss`, `no-conntrack`, ...), as `shunt status` counts it.
-pub type Reason = &'static str;
+pub use facts::{
+    DirectionFacts, FlowFacts, LastUse, LearningBlocked, Look, PortFacts, Reason, Stayed, WINDOW_S,
+};
 
-/// Everything that is known about one direction of a connection.
-#[derive(Debug, Clone)]
-pub struct DirectionFacts<'a> {
-    /// The IP protocol number.
-    pub protocol: u8,
-    /// The direction that the verdict is about.
-    pub dir: DirectionName,
-    /// The conntrack entry of the connection; `None` if conntrack has none.
-    pub tracked: Option<&'a Tracked>,
-    /// The direction's flow; `None` if the table has none.
-    pub flow: Option<FlowFacts>,
-    /// The reason why the last packet of the direction that Linux forwarded taught nothing; `None` if there was no such
-    /// packet, or if the direction was fast or proved after it.
-    pub refused: Option<Reason>,
-    /// Whether `refused` was recorded after the flow was retired.
-    pub refused_after_retirement: bool,
-    /// Packets of the direction that arrived on a port within the last [`WINDOW_S`] seconds.
-    pub packets_seen: u32,
-    /// Seconds since a packet of the direction last began a window in which packets are counted.
-    pub window_age_s: u64,
-    /// The last use or proof of a flow of this direction; `None` if there was none, or if it is forgotten.
-    pub last_use: Option<LastUse>,
-    /// Packets that must be seen within [`WINDOW_S`] seconds before the direction is learned.
-    pub packets_needed: u32,
-    /// The reason why nothing is learned from this address family or from a port; `None` if learning is on everywhere.
-    pub learning_blocked: Option<LearningBlocked>,
-    /// Whether the configuration excludes the mark of the connection.
-    pub excluded: bool,
-    /// The rule by which somebody has turned the connection off; `None` if there is none.
-    pub off: Option<String>,
-    /// Why UDP directions without a reply are not learned; `None` if they are.
-    pub needs_reply: Option<String>,
-    /// Whether flows are learned at all (`learn`).
-    pub learns: bool,
-    /// Whether the connection begins or ends at the router itself.
-    pub local: bool,
-    /// Whether its packets are for a group of hosts: broadcast or multicast.
-    pub to_group: bool,
-    /// The devices that may forward packets but are not ports.
-    pub beside_ports: Vec<String>,
-    /// The devices by which Linux routes to the sender and to the receiver, where they are neither ports nor on top of
-    /// ports.
-    pub off_ports: [Option<String>; 2],
-    /// Where Linux routes to the sender and to the receiver by a bridge: its members that are not ports.
-    pub bridged_off_ports: [Vec<String>; 2],
-    /// What a second look has seen; `None` before it.
-    pub look: Option<Look>,
-    /// Seconds since packets of the direction have come again after its last fast one; `None` if that is not sure.
-    pub later_packets_s: Option<u64>,
-    /// Seconds since the epoch last moved, and the cause; `None` if it has not moved since the daemon started.
-    pub epoch_moved: Option<(u64, String)>,
-}
-
-/// What was seen of a direction while somebody watched it for a moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Look {
-    /// For how long.
-    pub over_ms: u64,
-    /// Packets that conntrack has counted meanwhile; `None` if it does not count.
-    pub counted: Option<u64>,
-    /// Their mean size from the IP header on, in bytes.
-    pub mean_bytes: u64,
-    /// The largest MTU of a port.
-    pub mtu: u32,
-    /// Packets that arrived on a port meanwhile and were passed to Linux, as far as they were seen.
-    pub arrived: u64,
-    /// The last packet that was passed to Linux, if it has not left through a port.
-    pub stayed: Option<Stayed>,
-    /// Fragments of any connection that arrived on ports meanwhile. They have no ports.
-    pub fragments: u64,
-}
-
-/// A packet that has arrived, and has not left through a port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stayed {
-    /// The port by which it arrived.
-    pub port: String,
-    /// Seconds since then.
-    pub ago_s: u64,
-}
+use shunt_api::{DirectionName, FlowState, Idle, Tracked};
 
 /// Whether an answer could be another one after a second look at the packets.
 pub fn is_doubtful(slow: Option<&str>, idle: Option<Idle>) -> bool {
@@ -105,76 +27,6 @@ const DOUBTFUL: [Reason; 11] = [
     "ingress-filter",
     "egress-filter",
 ];
-
-/// Packets of a tuple count together for this many seconds, as in bpf/include/learn/watch.h.
-pub const WINDOW_S: u64 = 10;
-
-/// The last use or proof of a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LastUse {
-    /// Seconds since then.
-    pub ago_s: u64,
-    /// Whether any packet took the fast path until then.
-    pub fast: bool,
-}
-
-/// A flow in the table.
-#[derive(Debug, Clone, Copy)]
-pub struct FlowFacts {
-    /// The state of the flow.
-    pub state: FlowState,
-    /// The reason why the flow was retired; `None` unless the state is retired.
-    pub retired_why: Option<Reason>,
-    /// Whether the flow's action is of the current epoch.
-    pub current: bool,
-    /// Seconds since the flow was retired, or since it was learned if it is not retired.
-    pub since_s: u64,
-}
-
-/// The reason why nothing is learned from an address family or from a port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LearningBlocked {
-    /// The reason that packets are counted under.
-    pub reason: Reason,
-    /// The rule, port or filter that blocks learning.
-    pub place: String,
-}
-
-/// The properties of a port that can block learning.
-#[derive(Debug, Clone)]
-pub struct PortFacts<'a> {
-    /// The name of the port.
-    pub name: &'a str,
-    /// Whether a packet socket captures on the port.
-    pub captured: bool,
-    /// The first filter on the port that is not Shunt's; `None` if there is none.
-    pub filter: Option<&'a PortFilter>,
-    /// Whether Linux routes to the receiver, and not to the sender, by the port.
-    pub leaves: bool,
-}
-
-impl LearningBlocked {
-    /// The first thing that blocks learning. `rule` is the rule for which the data plane learns nothing from the
-    /// connection. A blocked port counts for every connection, because the port that a connection comes in by is not
-    /// known before the connection is learned.
-    pub fn find<'a>(rule: Option<String>, mut ports: impl Iterator<Item = PortFacts<'a>>) -> Option<Self> {
-        if let Some(place) = rule {
-            return Some(Self { reason: "ruleset", place });
-        }
-        ports.find_map(|port| {
-            if port.captured {
-                let reason = if port.leaves { "egress-capture" } else { "capture" };
-                return Some(Self { reason, place: format!("on {}", port.name) });
-            }
-            let filter = port.filter?;
-            let reason = match filter.hook {
-                FilterHook::Ingress => "ingress-filter",
-                FilterHook::Egress | FilterHook::Qdisc => "egress-filter",
-            };
-            Some(Self { reason, place: filter.to_string() })
-        })
-    }
-}
 
 /// Whether a direction is fast or slow, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -208,6 +60,10 @@ const NO_PACKETS: &str = "nothing to do: no packets come";
 const DROPPED: &str = "see whether a rule drops them (the counters in `nft list ruleset`), whether they have a route \
                        (`ip route get ADDRESS`), and whether the next hop answers (`ip neigh`)";
 
+/// What to do about a next hop that does not answer.
+const SILENT: &str =
+    "see whether it is on, and connected (`ip neigh` says FAILED or INCOMPLETE until it answers)";
+
 /// What to do about packets that pass a device that is not a port.
 fn make_port(device: &str) -> String {
     format!(
@@ -215,7 +71,11 @@ fn make_port(device: &str) -> String {
     )
 }
 
-fn idle(for_s: Option<u64>, was_fast: bool) -> Verdict {
+/// Nobody knows since when, and what was before.
+const UNKNOWN: Idle = Idle { for_s: None, was_fast: None };
+const NOT_FAST: Idle = Idle { for_s: None, was_fast: Some(false) };
+
+fn idle(for_s: Option<u64>, was_fast: Option<bool>) -> Verdict {
     Verdict { idle: Some(Idle { for_s, was_fast }), ..Verdict::default() }
 }
 
@@ -248,9 +108,9 @@ impl DirectionFacts<'_> {
         if verdict.slow == Some("off") && verdict.idle.is_none() && self.is_silent() {
             verdict.idle = match self.last_use.filter(|last| last.ago_s <= self.window_age_s) {
                 Some(LastUse { ago_s, fast }) => {
-                    (ago_s >= IDLE_S).then_some(Idle { for_s: Some(ago_s), was_fast: fast })
+                    (ago_s >= IDLE_S).then_some(Idle { for_s: Some(ago_s), was_fast: Some(fast) })
                 }
-                None => Some(Idle { for_s: None, was_fast: false }),
+                None => Some(UNKNOWN),
             };
         }
         verdict.remedy = self.remedy(&verdict).map(str::to_owned).or(verdict.remedy);
@@ -284,10 +144,15 @@ impl DirectionFacts<'_> {
         self.window_age_s >= 2 * WINDOW_S
     }
 
+    /// Whether this is the reply direction of a connection that has had no reply.
+    fn had_no_packet(&self) -> bool {
+        let is_reply = self.dir == DirectionName::Reply;
+        is_reply && self.tracked.is_some_and(|tracked| !tracked.is(Tracked::SEEN_REPLY))
+    }
+
     /// Whether this is a TCP connection that ends or has ended.
     fn has_ended(&self) -> bool {
-        let ending = ["FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE"];
-        self.tcp_state().is_some_and(|state| ending.contains(&state))
+        self.tcp_state().is_some_and(|state| Tracked::ENDING.contains(&state))
     }
 
     fn tcp_state(&self) -> Option<&str> {
@@ -343,7 +208,7 @@ impl DirectionFacts<'_> {
     /// A TCP connection that has ended sends nothing any more.
     fn check_ended(&self) -> Option<Verdict> {
         let state = self.tcp_state().filter(|state| ["TIME_WAIT", "CLOSE"].contains(state))?;
-        let was_fast = self.last_use.is_some_and(|last| last.fast);
+        let was_fast = self.last_use.map(|last| last.fast);
         let for_s = self.last_use.map(|last| last.ago_s).filter(|ago| *ago >= IDLE_S);
         let over = slow("not-established", format!("its state in conntrack is {state}"));
         Some(Verdict { idle: Some(Idle { for_s, was_fast }), ..over })
@@ -362,12 +227,20 @@ impl DirectionFacts<'_> {
         (!members.is_empty()).then(|| (which, make_port(&members)))
     }
 
+    /// What may keep packets from leaving, and what to do.
+    fn dropped(&self) -> (String, String) {
+        match &self.silent_hop {
+            Some(hop) => (format!("; the next hop, {hop}, does not answer"), SILENT.to_owned()),
+            None => (String::new(), DROPPED.to_owned()),
+        }
+    }
+
     /// Packets of a sender that Linux routes by another device than a port, while no port sees any.
     fn check_off_ports(&self) -> Option<Verdict> {
         let device = self.off_ports[0].as_ref()?;
         let seen = self.packets_seen > 0 || self.look.as_ref().is_some_and(|look| look.arrived > 0);
         (!seen && self.flow.is_none()).then(|| Verdict {
-            idle: self.none_come().then_some(Idle { for_s: None, was_fast: false }),
+            idle: self.none_come().then_some(NOT_FAST),
             remedy: Some(make_port(device)),
             ..slow("miss", format!("its packets arrive by {device}, which is not a port"))
         })
@@ -388,8 +261,7 @@ impl DirectionFacts<'_> {
         let (why, remedy) = match &self.off_ports[1] {
             Some(device) => (format!("{arrived} left by {device}, which is not a port"), make_port(device)),
             None => {
-                let (which, remedy) =
-                    self.members_off_ports(1).unwrap_or_else(|| (String::new(), DROPPED.to_owned()));
+                let (which, remedy) = self.members_off_ports(1).unwrap_or_else(|| self.dropped());
                 (format!("{arrived} was not seen to leave through a port{which}"), remedy)
             }
         };
@@ -430,12 +302,11 @@ impl DirectionFacts<'_> {
     fn check_not_left(&self) -> Option<Verdict> {
         let ago_s = self.later_packets_s?;
         let is_stale = self.flow.is_some_and(|flow| flow.state == FlowState::Stale);
-        (is_stale && self.refused.is_none()).then(|| Verdict {
-            remedy: Some(DROPPED.to_owned()),
-            ..slow(
-                "stale",
-                format!("a packet arrived {ago_s} s ago, and was not seen to leave through a port"),
-            )
+        (is_stale && self.refused.is_none()).then(|| {
+            let (which, remedy) = self.dropped();
+            let detail =
+                format!("a packet arrived {ago_s} s ago, and was not seen to leave through a port{which}");
+            Verdict { remedy: Some(remedy), ..slow("stale", detail) }
         })
     }
 
@@ -445,7 +316,8 @@ impl DirectionFacts<'_> {
             FlowState::Pending => {
                 let LastUse { ago_s, fast } = self.last_use.unwrap_or(LastUse { ago_s: 0, fast: false });
                 let comes = self.packets_seen > 0 && self.window_age_s < ago_s;
-                let idle = (!comes && ago_s >= IDLE_S).then_some(Idle { for_s: Some(ago_s), was_fast: fast });
+                let idle =
+                    (!comes && ago_s >= IDLE_S).then_some(Idle { for_s: Some(ago_s), was_fast: Some(fast) });
                 Some(Verdict { since_s: Some(flow.since_s), idle, ..slow("pending", "") })
             }
             FlowState::Retired => {
@@ -487,7 +359,7 @@ impl DirectionFacts<'_> {
         let blocked = self.learning_blocked.as_ref()?;
         // Nothing is kept of packets that teach nothing, so only conntrack tells whether any come.
         let known = self.none_come().then(|| self.check_idle().and_then(|verdict| verdict.idle));
-        let idle = known.map(|idle| idle.unwrap_or(Idle { for_s: None, was_fast: false }));
+        let idle = known.map(|idle| idle.unwrap_or(UNKNOWN));
         Some(Verdict { idle, ..slow(blocked.reason, blocked.place.clone()) })
     }
 
@@ -502,7 +374,7 @@ impl DirectionFacts<'_> {
         let LastUse { ago_s, fast } = self.last_use?;
         // The next packet of a stale flow proves the flow again, and that of a removed one starts a window.
         let comes = self.refused.is_some() || (self.packets_seen > 0 && self.window_age_s < ago_s);
-        (!comes && ago_s >= IDLE_S).then(|| idle(Some(ago_s), fast))
+        (!comes && ago_s >= IDLE_S).then(|| idle(Some(ago_s), Some(fast)))
     }
 
     /// A direction that was refused, and has had no packet since. The first packet after a window begins the
@@ -510,7 +382,7 @@ impl DirectionFacts<'_> {
     fn was_refused(&self) -> Option<Verdict> {
         let since_use = self.last_use.is_none_or(|last| last.ago_s >= self.window_age_s);
         let ceased = self.refused.is_some() && self.is_silent() && since_use;
-        ceased.then(|| Verdict { slow: self.refused, ..idle(None, false) })
+        ceased.then(|| Verdict { slow: self.refused, ..idle(None, Some(false)) })
     }
 
     /// The sweep takes flows without packets out of use, and removes them.
@@ -518,7 +390,7 @@ impl DirectionFacts<'_> {
         let flow =
             self.flow.filter(|flow| flow.state == FlowState::Retired && flow.retired_why == Some("idle"))?;
         let LastUse { ago_s, fast } = self.last_use.filter(|last| last.ago_s >= flow.since_s)?;
-        self.refused.is_none().then(|| idle(Some(ago_s), fast))
+        self.refused.is_none().then(|| idle(Some(ago_s), Some(fast)))
     }
 
     fn check_stale(&self) -> Option<Verdict> {
@@ -535,7 +407,7 @@ impl DirectionFacts<'_> {
         let mut verdict = slow(self.refused?, "");
         if self.none_come() && self.look.as_ref().is_some_and(|look| look.arrived == 0) {
             verdict.remedy = Some(NO_PACKETS.to_owned());
-            verdict.idle = Some(Idle { for_s: None, was_fast: false });
+            verdict.idle = Some(NOT_FAST);
             return Some(verdict);
         }
         if verdict.slow == Some("not-liberal") && self.window_age_s >= IDLE_S {
@@ -549,6 +421,14 @@ impl DirectionFacts<'_> {
     fn not_learned(&self) -> Verdict {
         let (seen, needed) = (self.packets_seen, self.packets_needed);
         let (detail, remedy) = match seen {
+            0 if self.had_no_packet() => {
+                return Verdict {
+                    slow: Some("miss"),
+                    detail: "no packet has come in this direction so far".to_owned(),
+                    remedy: Some(NO_PACKETS.to_owned()),
+                    ..idle(None, Some(false))
+                };
+            }
             0 => {
                 let detail = format!("no packet of this flow was seen on any port in the last {WINDOW_S} s");
                 let is_unknown = self.tracked.is_none() && self.look.is_some();
@@ -564,7 +444,7 @@ impl DirectionFacts<'_> {
                     slow: Some("miss"),
                     detail,
                     remedy: Some(remedy.to_owned()),
-                    ..idle(None, false)
+                    ..idle(None, None)
                 };
             }
             _ if seen < needed => (

@@ -39,6 +39,6 @@ pub use netlink_channel::Channel;
 pub use netlink_message::Batch;
 pub use netlink_subscription::NetlinkSubscription;
 pub use nftables::{AddressSet, NftablesRuleset, read_ruleset, rules_track};
-pub use rtnetlink::{OWN_FILTER_PRIORITY, devices_to};
+pub use rtnetlink::{OWN_FILTER_PRIORITY, SilentHop, devices_to, silent_hop_to};
 pub use rtnl::Rtnl;
 pub use sysctl::{conntrack_accounting, conntrack_timeouts};

@@ -4,6 +4,7 @@ mod digest;
 mod link;
 mod link_layer;
 mod neighbour;
+mod next_hop;
 mod tc;
 mod way_out;
 
@@ -14,6 +15,7 @@ use crate::netlink_message::{AF_INET, AF_INET6, Attrs, Message, u32_at};
 use shunt_core::{Event, Scope};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+pub use next_hop::{SilentHop, silent_hop_to};
 pub use tc::OWN_FILTER_PRIORITY;
 pub(crate) use tc::{EGRESS, INGRESS, ROOT, is_own_filter, kind as filter_kind};
 pub use way_out::devices_to;

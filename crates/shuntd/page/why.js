@@ -42,7 +42,11 @@ function state({ fast, engine, idle }) {
 	if (fast) {
 		return `fast by ${engine}`;
 	}
-	return idle ? `idle, was ${idle.was_fast ? "fast" : "slow"}` : "slow";
+	if (!idle) {
+		return "slow";
+	}
+	const before = { true: ", was fast", false: ", not fast" }[idle.was_fast];
+	return `idle${before ?? ""}`;
 }
 
 const since = ({ since_s }) => (Number.isFinite(since_s) ? ` for ${time(since_s)}` : "");

@@ -5,7 +5,7 @@ use nix::{ifaddrs::getifaddrs, sys::socket::SockaddrStorage};
 use shunt_api::{Counted, Proto, Selection, Tracked, Tuple};
 use shunt_bpf::{Arrival, Candidates, DataPlane, Entry, FlowTable, Key, abi};
 use shunt_core::reversed;
-use shunt_kernel::ConntrackTimeouts;
+use shunt_kernel::{ConntrackTimeouts, SilentHop};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map::Entry as Slot},
     error::Error,
@@ -38,6 +38,8 @@ pub struct Candidate {
     pub(crate) devices: [BTreeSet<u32>; 2],
     /// What a second look has seen of each direction.
     pub(crate) looks: [Option<Look>; 2],
+    /// After a second look: the next hops to the sources of both tuples that do not answer.
+    pub(crate) silent_hops: [Option<SilentHop>; 2],
     /// Seconds since conntrack last saw a packet, as far as its timeout tells.
     pub(crate) tracked_ago_s: Option<u64>,
 }
@@ -137,7 +139,14 @@ impl Search {
             let tracked = candidate.tracked.as_ref()?;
             Some([tracked.orig.count?, tracked.reply.count?])
         };
+        let mut hops: HashMap<IpAddr, Option<SilentHop>> = HashMap::new();
         for candidate in &mut candidates {
+            for (tuple, silent) in candidate.tuples.iter().zip(&mut candidate.silent_hops) {
+                *silent = match hops.entry(tuple.src) {
+                    Slot::Occupied(known) => *known.get(),
+                    Slot::Vacant(place) => *place.insert(shunt_kernel::silent_hop_to(tuple.src)?),
+                };
+            }
             let earlier = match before.iter().find(|earlier| earlier.id() == candidate.id()) {
                 Some(earlier) if earlier.tracked.is_some() => counts(earlier),
                 // Conntrack did not have it yet, unless it was one of those that were left out.
@@ -426,6 +435,7 @@ impl Candidate {
             to_group: false,
             devices: [BTreeSet::new(), BTreeSet::new()],
             looks: [None, None],
+            silent_hops: [None, None],
             tracked_ago_s: None,
         }
     }

@@ -283,7 +283,7 @@ mod tests {
                 dir,
                 tuple: if dir == DirectionName::Orig { orig } else { reply },
                 fast: because.is_none() && !idle,
-                idle: idle.then_some(Idle { for_s: Some(7), was_fast: true }),
+                idle: idle.then_some(Idle { for_s: Some(7), was_fast: Some(true) }),
                 since_s: None,
                 engine: None,
                 in_port: None,

@@ -1,5 +1,5 @@
 use super::*;
-use shunt_api::{Counted, Family, TrackedDirection};
+use shunt_api::{Counted, Family, FilterHook, PortFilter, TrackedDirection};
 
 fn tracked(protocol: u8, state: Option<&str>, status: u32) -> Tracked {
     let direction = |src: [u8; 4], dst: [u8; 4]| TrackedDirection {
@@ -53,6 +53,7 @@ fn facts(tracked: &Tracked) -> DirectionFacts<'_> {
         beside_ports: Vec::new(),
         off_ports: [None, None],
         bridged_off_ports: [Vec::new(), Vec::new()],
+        silent_hop: None,
         look: None,
         later_packets_s: None,
         epoch_moved: Some((3, "route".to_owned())),
@@ -142,7 +143,7 @@ fn a_flow_that_is_not_in_use_gives_the_reason() {
     let pending =
         |ago_s| DirectionFacts { last_use: last(ago_s), packets_seen: 0, ..in_state(FlowState::Pending) };
     let over = pending(60).verdict();
-    assert_eq!(over.idle, Some(Idle { for_s: Some(60), was_fast: false }));
+    assert_eq!(over.idle, Some(Idle { for_s: Some(60), was_fast: Some(false) }));
     assert!(over.remedy.unwrap().contains("if the exchange is over"));
     assert_eq!((pending(1).verdict().idle, pending(1).verdict().remedy), (None, None));
     let retired = DirectionFacts { refused: Some("not-proved"), ..in_state(FlowState::Retired) };
@@ -166,7 +167,7 @@ fn a_direction_without_packets_is_idle_and_not_slow() {
     // In the table, and after it has left the table.
     for flow in [flow(FlowState::Stale), None] {
         let silent = DirectionFacts { flow, ..silent.clone() };
-        assert_eq!(idle_for(&silent), Some((Some(9), true)));
+        assert_eq!(idle_for(&silent), Some((Some(9), Some(true))));
         assert_eq!((silent.verdict().slow, silent.verdict().since_s), (None, None));
         // A packet has come since, or was refused since, or the pause is short.
         assert_eq!(idle_for(&DirectionFacts { window_age_s: 3, ..silent.clone() }), None);
@@ -174,7 +175,10 @@ fn a_direction_without_packets_is_idle_and_not_slow() {
         assert_eq!(idle_for(&DirectionFacts { last_use: last(1), ..silent }), None);
     }
     let swept = FlowFacts { retired_why: Some("idle"), ..flow(FlowState::Retired).unwrap() };
-    assert_eq!(idle_for(&DirectionFacts { flow: Some(swept), ..silent.clone() }), Some((Some(9), true)));
+    assert_eq!(
+        idle_for(&DirectionFacts { flow: Some(swept), ..silent.clone() }),
+        Some((Some(9), Some(true)))
+    );
     // In use until now; ended; blocked: none of them is idle.
     for other in [
         DirectionFacts { flow: flow(FlowState::Active), ..silent.clone() },
@@ -186,7 +190,7 @@ fn a_direction_without_packets_is_idle_and_not_slow() {
     }
     // Its packets would be slow now.
     let off = DirectionFacts { off: Some("by a rule".to_owned()), ..silent };
-    assert_eq!((off.verdict().slow, idle_for(&off)), (Some("off"), Some((Some(9), true))));
+    assert_eq!((off.verdict().slow, idle_for(&off)), (Some("off"), Some((Some(9), Some(true)))));
 }
 
 #[test]
@@ -195,13 +199,13 @@ fn a_direction_that_was_refused_long_ago_is_idle_and_keeps_the_reason() {
     let refused =
         DirectionFacts { refused: Some("not-liberal"), window_age_s: 30, packets_seen: 0, ..facts(&tcp) };
     let verdict = refused.verdict();
-    assert_eq!(verdict.idle, Some(Idle { for_s: None, was_fast: false }));
+    assert_eq!(verdict.idle, Some(Idle { for_s: None, was_fast: Some(false) }));
     assert_eq!((verdict.slow, verdict.since_s), (Some("not-liberal"), None));
     // A packet was refused after it had been fast.
     let fast_before = LastUse { ago_s: 90, fast: true };
     let again =
         DirectionFacts { last_use: Some(fast_before), flow: flow(FlowState::Stale), ..refused.clone() };
-    assert_eq!(again.verdict().idle, Some(Idle { for_s: None, was_fast: false }));
+    assert_eq!(again.verdict().idle, Some(Idle { for_s: None, was_fast: Some(false) }));
     let lately = DirectionFacts { window_age_s: 15, ..refused }.verdict();
     assert_eq!((lately.slow, lately.idle), (Some("not-liberal"), None));
     assert!(lately.remedy.is_some_and(|remedy| remedy.contains("when its last packet came")));
@@ -258,7 +262,7 @@ fn advice_about_what_is_over_does_not_wait_for_packets() {
 
     let silent = DirectionFacts { off: rule(), packets_seen: 0, window_age_s: 2 * WINDOW_S, ..facts(&udp) };
     let verdict = silent.verdict();
-    assert_eq!((verdict.slow, verdict.idle), (Some("off"), Some(Idle { for_s: None, was_fast: false })));
+    assert_eq!((verdict.slow, verdict.idle), (Some("off"), Some(Idle { for_s: None, was_fast: None })));
     let lively = DirectionFacts { window_age_s: 1, ..silent };
     assert_eq!((lively.verdict().idle, lively.verdict().remedy), (None, None));
     let rule_ended = remedy(DirectionFacts { off: None, refused: Some("off"), ..lively });
@@ -293,6 +297,10 @@ fn a_second_look_tells_dropped_packets_fragments_and_other_devices_from_silence(
     assert!(once.verdict().detail.starts_with("a packet arrived on lan0 3 s ago, and was not seen to leave"));
     let of_flow = DirectionFacts { flow: flow(FlowState::Stale), ..once.clone() };
     assert_eq!(of_flow.verdict().slow, Some("stale"));
+    let unanswered =
+        DirectionFacts { silent_hop: Some("192.0.2.2 on wan0".to_owned()), ..once.clone() }.verdict();
+    assert!(unanswered.detail.ends_with("; the next hop, 192.0.2.2 on wan0, does not answer"));
+    assert!(unanswered.remedy.unwrap().contains("whether it is on"));
     let beside = DirectionFacts { off_ports: [None, Some("wan1".to_owned())], ..once.clone() }.verdict();
     assert!(beside.detail.ends_with("left by wan1, which is not a port"), "{}", beside.detail);
     assert_eq!(DirectionFacts { refused: Some("unreplied"), ..once }.verdict().slow, Some("unreplied"));
@@ -317,12 +325,25 @@ fn a_second_look_tells_dropped_packets_fragments_and_other_devices_from_silence(
 }
 
 #[test]
+fn of_what_never_came_and_of_what_is_not_known_nothing_is_invented() {
+    let silent = |tracked, dir| DirectionFacts { packets_seen: 0, dir, ..facts(tracked) }.verdict();
+    let answered = tracked(UDP, None, GOOD);
+    let unknown = silent(&answered, DirectionName::Reply);
+    assert_eq!(unknown.idle, Some(Idle { for_s: None, was_fast: None }));
+    let unanswered = tracked(UDP, None, Tracked::CONFIRMED);
+    let never = silent(&unanswered, DirectionName::Reply);
+    assert_eq!(never.idle, Some(Idle { for_s: None, was_fast: Some(false) }));
+    assert!(never.detail.starts_with("no packet has come in this direction"), "{}", never.detail);
+    assert!(!silent(&unanswered, DirectionName::Orig).detail.contains("this direction"));
+}
+
+#[test]
 fn a_tcp_connection_that_has_ended_is_not_slow() {
     for state in ["TIME_WAIT", "CLOSE"] {
         let closed = tracked(TCP, Some(state), GOOD);
         let last_use = Some(LastUse { ago_s: 4, fast: true });
         let ended = DirectionFacts { flow: flow(FlowState::Retired), last_use, ..facts(&closed) }.verdict();
-        assert_eq!(ended.idle, Some(Idle { for_s: Some(4), was_fast: true }));
+        assert_eq!(ended.idle, Some(Idle { for_s: Some(4), was_fast: Some(true) }));
         assert!(ended.detail.ends_with(state) && ended.remedy.unwrap().contains("has ended"));
     }
     // The other end may still send.
@@ -374,12 +395,12 @@ fn behind_a_rule_only_conntrack_tells_whether_packets_come() {
     for counted in [None, Some(None), Some(Some(90))] {
         assert_eq!((behind(counted).slow, behind(counted).idle), (Some("ruleset"), None), "{counted:?}");
     }
-    assert_eq!(behind(Some(Some(0))).idle, Some(Idle { for_s: Some(6), was_fast: true }));
+    assert_eq!(behind(Some(Some(0))).idle, Some(Idle { for_s: Some(6), was_fast: Some(true) }));
 }
 
 #[test]
 fn only_answers_that_silence_could_explain_are_doubtful() {
-    let idle = Some(Idle { for_s: None, was_fast: true });
+    let idle = Some(Idle { for_s: None, was_fast: Some(true) });
     assert!(is_doubtful(None, idle) && is_doubtful(Some("miss"), None) && is_doubtful(Some("stale"), None));
     assert!(
         !is_doubtful(None, None) && !is_doubtful(Some("off"), None) && !is_doubtful(Some("tcp-flags"), None)

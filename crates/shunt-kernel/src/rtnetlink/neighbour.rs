@@ -5,17 +5,19 @@ use shunt_core::Event;
 use shunt_wire::Mac;
 use std::net::IpAddr;
 
-const FIXED_BYTES: usize = 12;
+pub(super) const FIXED_BYTES: usize = 12;
 
-const NDA_DST: u16 = 1;
+pub(super) const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 const NDA_VLAN: u16 = 5;
 const NDA_MASTER: u16 = 9;
 
+const NUD_INCOMPLETE: u16 = 0x01;
 const NUD_REACHABLE: u16 = 0x02;
 const NUD_STALE: u16 = 0x04;
 const NUD_DELAY: u16 = 0x08;
 const NUD_PROBE: u16 = 0x10;
+const NUD_FAILED: u16 = 0x20;
 const NUD_NOARP: u16 = 0x40;
 const NUD_PERMANENT: u16 = 0x80;
 const RESOLVED: u16 = NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_NOARP | NUD_PERMANENT;
@@ -49,6 +51,11 @@ pub(super) fn gone(payload: &[u8]) -> Option<Event> {
             None
         }
     }
+}
+
+/// Whether the kernel asks for the MAC of this neighbour, or has asked in vain.
+pub(super) fn is_unanswered(payload: &[u8]) -> bool {
+    u16_at(payload, 8).is_some_and(|state| state & (NUD_INCOMPLETE | NUD_FAILED) != 0)
 }
 
 /// The address of a neighbour that packets can be forwarded to: not multicast, not broadcast, not a proxy entry.

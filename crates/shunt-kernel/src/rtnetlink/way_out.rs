@@ -3,7 +3,7 @@
 use super::RTM_NEWROUTE;
 use crate::{
     Error,
-    netlink_channel::Channel,
+    netlink_channel::{Answer, Channel},
     netlink_message::{AF_INET, AF_INET6, Attrs, u16_at, u32_at},
 };
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -11,11 +11,11 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 const RTM_GETROUTE: u16 = 26;
 /// The size of struct rtmsg.
-const FIXED: usize = 12;
+pub(super) const FIXED: usize = 12;
 /// Return the route itself, with all of its next hops.
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
+pub(super) const RTA_OIF: u16 = 4;
 const RTA_MULTIPATH: u16 = 9;
 /// The size of struct rtnexthop, which begins with its length and has the device at 4.
 const NEXT_HOP: usize = 8;
@@ -29,25 +29,34 @@ pub fn devices_to(addrs: &[IpAddr]) -> Result<BTreeSet<u32>, Error> {
     let mut channel = Channel::open(NETLINK_ROUTE, "NETLINK_ROUTE")?;
     let mut devices = BTreeSet::new();
     for addr in addrs {
-        let (family, bytes) = match addr {
-            IpAddr::V4(addr) => (AF_INET, addr.octets().to_vec()),
-            IpAddr::V6(addr) => (AF_INET6, addr.octets().to_vec()),
-        };
-        let mut fixed = [0; FIXED];
-        (fixed[0], fixed[1]) = (family, bytes.len() as u8 * 8);
-        fixed[8..].copy_from_slice(&RTM_F_FIB_MATCH.to_ne_bytes());
-        match channel.request("RTM_GETROUTE", RTM_GETROUTE, &fixed, |batch| batch.put(RTA_DST, &bytes)) {
-            Ok(answers) => {
-                for answer in answers.iter().filter(|answer| answer.kind == RTM_NEWROUTE) {
-                    devices.extend(devices_of(&answer.payload));
-                }
-            }
-            // No route, or one that refuses.
-            Err(Error::Refused { .. }) => {}
-            Err(error) => return Err(error),
+        for route in route_to(&mut channel, *addr, RTM_F_FIB_MATCH)? {
+            devices.extend(devices_of(&route.payload));
         }
     }
     Ok(devices)
+}
+
+/// The route to an address; nothing if there is none, or one that refuses.
+pub(super) fn route_to(channel: &mut Channel, addr: IpAddr, flags: u32) -> Result<Vec<Answer>, Error> {
+    let (family, bytes) = family_and_bytes(addr);
+    let mut fixed = [0; FIXED];
+    (fixed[0], fixed[1]) = (family, bytes.len() as u8 * 8);
+    fixed[8..].copy_from_slice(&flags.to_ne_bytes());
+    match channel.request("RTM_GETROUTE", RTM_GETROUTE, &fixed, |batch| batch.put(RTA_DST, &bytes)) {
+        Ok(mut answers) => {
+            answers.retain(|answer| answer.kind == RTM_NEWROUTE);
+            Ok(answers)
+        }
+        Err(Error::Refused { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn family_and_bytes(addr: IpAddr) -> (u8, Vec<u8>) {
+    match addr {
+        IpAddr::V4(addr) => (AF_INET, addr.octets().to_vec()),
+        IpAddr::V6(addr) => (AF_INET6, addr.octets().to_vec()),
+    }
 }
 
 fn devices_of(payload: &[u8]) -> Vec<u32> {

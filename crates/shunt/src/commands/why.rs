@@ -9,7 +9,7 @@ use crate::{
     output::Show,
 };
 use clap::Args;
-use shunt_api::{Explained, Explanation, Failure, FailureCode, Selection};
+use shunt_api::{Explained, Explanation, Failure, FailureCode, Selection, Tracked};
 
 /// At most this many connections are shown; the others are counted.
 const SHOWN_MAX: usize = 20;
@@ -121,8 +121,7 @@ fn is_idle(connection: &Explained) -> bool {
 
 /// Whether a TCP connection ends or has ended. Nobody asks about it, so it comes last.
 fn has_ended(connection: &Explained) -> bool {
-    let ending = ["FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE"];
-    connection.state.as_deref().is_some_and(|state| ending.contains(&state))
+    connection.state.as_deref().is_some_and(|state| Tracked::ENDING.contains(&state))
 }
 
 #[cfg(test)]
@@ -142,7 +141,7 @@ mod tests {
             connection.directions.iter_mut().for_each(|why| (why.tuple.sport, why.idle) = (port, idle));
             connection
         };
-        let quiet = Some(Idle { for_s: Some(60), was_fast: true });
+        let quiet = Some(Idle { for_s: Some(60), was_fast: Some(true) });
         let ended = with(1, "TIME_WAIT", None);
         let idle = with(2, "ESTABLISHED", quiet);
         let busy = |port| with(port, "ESTABLISHED", None);

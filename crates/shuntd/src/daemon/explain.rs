@@ -31,7 +31,9 @@ pub(super) fn explain(daemon: &Daemon, candidates: &[Candidate]) -> Result<Vec<E
         let mut known = candidate.tracked.is_some();
         let mut lives = known || candidate.looks.iter().all(Option::is_none);
         let mut directions = Vec::new();
-        for (at, dir) in DIRECTIONS.into_iter().enumerate() {
+        // Nobody answers from the address of a group.
+        let directions_of = if candidate.to_group { &DIRECTIONS[..1] } else { &DIRECTIONS[..] };
+        for (at, dir) in directions_of.iter().copied().enumerate() {
             let flow = candidate.flows[at]
                 .iter()
                 .max_by_key(|(_, entry)| entry_state(&entry.flow, epochs).flow_state(clock));
@@ -104,6 +106,8 @@ fn direction_facts<'c>(
         off_ports: hosts.map(|devices| off_port(daemon, devices)),
         bridged_off_ports: hosts.map(|devices| members_off_ports(daemon, devices)),
         later_packets_s: later_packets_s(candidate, sighting, window_age_s, last_use.map(|last| last.ago_s)),
+        silent_hop: candidate.silent_hops[1 - at]
+            .map(|hop| format!("{} on {}", hop.addr, daemon.name(hop.ifindex))),
         look: candidate.looks[at].as_ref().map(|look| look_facts(daemon, look, clock)),
         epoch_moved: daemon.last_move.map(|(at, cause)| (at.elapsed().as_secs(), cause.to_string())),
     }

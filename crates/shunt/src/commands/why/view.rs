@@ -30,7 +30,7 @@ pub(crate) fn brief(explanation: &Explanation) -> String {
             let cause = match (&why.because, &why.engine) {
                 (Some(because), _) => because.reason.clone(),
                 (None, Some(engine)) => engine.to_string(),
-                (None, None) => why.idle.map(before).unwrap_or_default(),
+                (None, None) => why.idle.and_then(before).unwrap_or_default().to_owned(),
             };
             let tuple = source_and_destination(&why.tuple);
             vec![conntrack::name(*protocol).to_owned(), why.dir.to_string(), tuple, fast_or_slow(why), cause]
@@ -47,9 +47,9 @@ fn fast_or_slow(why: &Why) -> String {
     }
 }
 
-/// What an idle direction was before.
-fn before(idle: Idle) -> String {
-    if idle.was_fast { "was fast" } else { "not fast" }.to_owned()
+/// What an idle direction was before, if that is known.
+fn before(idle: Idle) -> Option<&'static str> {
+    idle.was_fast.map(|was_fast| if was_fast { "was fast" } else { "not fast" })
 }
 
 fn describe_connection(connection: &Explained) -> String {
@@ -73,7 +73,8 @@ fn describe_direction(why: &Why) -> String {
     let mut text = format!("  {dir:<5}  {}  {}", source_and_destination(tuple), fast_or_slow(why));
     if let Some(idle) = idle {
         let pause = idle.for_s.map_or_else(String::new, |seconds| format!(" for {}", units::time(seconds)));
-        text += &format!("{pause}; {}", before(*idle));
+        text += &pause;
+        text += &before(*idle).map_or_else(String::new, |before| format!("; {before}"));
     }
     let since = since_s.map(units::time);
     if let Some(time) = since.as_ref().filter(|_| !why.fast) {
@@ -91,7 +92,7 @@ fn describe_direction(why: &Why) -> String {
     }
     if let Some(Because { reason, meaning, detail, remedy }) = because {
         let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
-        let now = if idle.is_some_and(|idle| idle.was_fast) { ", now" } else { ":" };
+        let now = if idle.is_some_and(|idle| idle.was_fast == Some(true)) { ", now" } else { ":" };
         text += &format!("{now} {reason}\n         {meaning}{detail}\n         {remedy}");
     }
     text + "\n"

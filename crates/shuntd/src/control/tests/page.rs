@@ -103,6 +103,7 @@ fn candidate() -> Candidate {
         to_group: false,
         devices: Default::default(),
         looks: [None, None],
+        silent_hops: [None, None],
         tracked_ago_s: None,
     }
 }
