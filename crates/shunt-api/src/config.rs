@@ -243,6 +243,16 @@ fn with_example(why: String) -> String {
     }
 }
 
+/// Adds the line of the key that a message begins with.
+fn with_line(text: &str, why: String) -> String {
+    let key = why.split(':').next().unwrap_or_default();
+    let has_key = |line: &str| line.split_once('=').is_some_and(|(before, _)| before.trim() == key);
+    match text.lines().position(has_key) {
+        Some(at) => format!("line {}: {why}", at + 1),
+        None => why,
+    }
+}
+
 impl Config {
     /// The default path of the configuration file.
     pub const PATH: &str = "/etc/shunt/shunt.toml";
@@ -261,7 +271,7 @@ impl Config {
     /// Reads and checks the text of a configuration file. An error is one line that names the key.
     pub fn parse(text: &str) -> Result<Self, String> {
         let config: Self = document::read(text).map_err(with_example)?;
-        config.check()?;
+        config.check().map_err(|why| with_line(text, why))?;
         Ok(config)
     }
 

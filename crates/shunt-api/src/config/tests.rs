@@ -152,12 +152,12 @@ fn a_value_of_the_wrong_kind_names_its_key_and_line() {
 
 #[test]
 fn a_value_out_of_range_names_its_key_and_the_range() {
-    assert_eq!(refusal("reprove = \"100ms\""), "reprove: expected 200ms to 30s, got 100ms");
-    assert_eq!(refusal("reprove = \"31s\""), "reprove: expected 200ms to 30s, got 31s");
-    assert_eq!(refusal("idle = \"0s\""), "idle: expected 1s to 1day, got 0s");
-    assert_eq!(refusal("max_flows = 63"), "max_flows: expected 64 to 4194304, got 63");
-    assert_eq!(refusal("udp_packets = 0"), "udp_packets: expected 1 to 1000000, got 0");
-    assert_eq!(refusal("tcp_packets = 1000001"), "tcp_packets: expected 1 to 1000000, got 1000001");
+    assert_eq!(refusal("reprove = \"100ms\""), "line 1: reprove: expected 200ms to 30s, got 100ms");
+    assert_eq!(refusal("reprove = \"31s\""), "line 1: reprove: expected 200ms to 30s, got 31s");
+    assert_eq!(refusal("idle = \"0s\""), "line 1: idle: expected 1s to 1day, got 0s");
+    assert_eq!(refusal("max_flows = 63"), "line 1: max_flows: expected 64 to 4194304, got 63");
+    assert_eq!(refusal("udp_packets = 0"), "line 1: udp_packets: expected 1 to 1000000, got 0");
+    assert_eq!(refusal("tcp_packets = 1000001"), "line 1: tcp_packets: expected 1 to 1000000, got 1000001");
 }
 
 #[test]
@@ -175,10 +175,10 @@ fn an_error_in_a_mark_names_its_key_and_the_reason() {
 
 #[test]
 fn port_names_follow_the_rules_of_the_kernel() {
-    assert_eq!(refusal("ports = [\"\"]"), "ports: `` is not a valid name of a network device");
-    assert!(refusal("ports = [\"sixteen-letters!\"]").starts_with("ports: `sixteen-letters!`"));
-    assert!(refusal("ports = [\"a/b\"]").starts_with("ports: `a/b`"));
-    assert_eq!(refusal("ports = [\"eth0\", \"eth0\"]"), "ports: `eth0` is named twice");
+    assert_eq!(refusal("ports = [\"\"]"), "line 1: ports: `` is not a valid name of a network device");
+    assert!(refusal("ports = [\"sixteen-letters!\"]").starts_with("line 1: ports: `sixteen-letters!`"));
+    assert!(refusal("ports = [\"a/b\"]").starts_with("line 1: ports: `a/b`"));
+    assert_eq!(refusal("ports = [\"eth0\", \"eth0\"]"), "line 1: ports: `eth0` is named twice");
 }
 
 #[test]
