@@ -9,15 +9,16 @@ const NEARLY_ALL: f64 = 0.95;
 /// The lines; with `verbose`, one for each program, too.
 pub(crate) fn lines(costs: Option<&OwnCosts>, verbose: bool) -> String {
     let Some(costs) = costs else { return String::new() };
-    let mut text = format!("costs    {}\n", costs_clause(costs));
+    let mut text = now(costs);
+    text += &costs.week.as_ref().map_or_else(String::new, week);
     if verbose {
         text += &programs(costs);
     }
-    text
+    text + &format!("memory   {}\n", memory(costs))
 }
 
-/// What Shunt itself costs, as a clause.
-fn costs_clause(costs: &OwnCosts) -> String {
+/// What Shunt costs now.
+fn now(costs: &OwnCosts) -> String {
     let programs = match (costs.programs_cores, &costs.unmeasured_since) {
         (Some(cores), _) => cores_of(cores),
         (None, Some(EngineChange { port, from, to, at })) => {
@@ -27,8 +28,7 @@ fn costs_clause(costs: &OwnCosts) -> String {
     };
     let daemon = costs.daemon_cores.map_or_else(|| "not measured yet".to_owned(), cores_of);
     let period = units::time(OwnCosts::NOW_S);
-    let week = costs.week.as_ref().map_or_else(String::new, week);
-    format!("now daemon {daemon}, programs {programs} (over {period}); {week}memory: {}", memory(costs))
+    format!("costs    now daemon {daemon}, programs {programs} (over {period})\n")
 }
 
 /// What Shunt has cost this week; empty if nothing was counted.
@@ -45,7 +45,7 @@ fn week(costs: &WeekCosts) -> String {
         _ => core_time(programs_core_hours),
     };
     let (daemon, counted) = (core_time(daemon_core_hours), counted(counted_hours));
-    format!("this week daemon {daemon}, programs {programs} ({counted}); ")
+    format!("         this week daemon {daemon}, programs {programs} ({counted})\n")
 }
 
 /// The memory. No daemon and no table takes 0 bytes: nothing was measured.
@@ -129,10 +129,9 @@ mod tests {
         let said =
             |unmeasured_since| lines(Some(&OwnCosts { unmeasured_since, ..OwnCosts::default() }), false);
         let since = said(Some(change));
-        let wanted =
-            "programs not measured yet since wan0 went from xdp to tc at 2026-11-29 16:05:12 UTC (over 10s);";
+        let wanted = "programs not measured yet since wan0 went from xdp to tc at 2026-11-29 16:05:12 UTC (over 10s)\n";
         assert!(since.contains(wanted), "{since}");
-        assert!(said(None).contains("programs not measured yet (over 10s); memory"), "{}", said(None));
+        assert!(said(None).contains("programs not measured yet (over 10s)\nmemory"), "{}", said(None));
     }
 
     #[test]
@@ -166,7 +165,7 @@ mod tests {
         };
         assert_eq!(
             week(&costs),
-            "this week daemon 19 core minutes, programs 2.1 core hours (counted for 6d 6h); "
+            "         this week daemon 19 core minutes, programs 2.1 core hours (counted for 6d 6h)\n"
         );
         let partly = week(&WeekCosts { programs_hours: 75.0, ..costs.clone() });
         assert!(partly.contains("programs 2.1 core hours, known for 3d 3h (counted"), "{partly}");
@@ -179,10 +178,10 @@ mod tests {
     fn memory_that_was_not_measured_is_not_0_bytes() {
         let said = |costs: OwnCosts| lines(Some(&costs), false);
         let none = said(OwnCosts::default());
-        assert!(none.ends_with("memory: not measured yet\n") && !none.contains("0 B"), "{none}");
+        assert!(none.ends_with("memory   not measured yet\n") && !none.contains("0 B"), "{none}");
         let tables = said(OwnCosts { maps_bytes: 2_000_000, flow_bytes: 100, ..OwnCosts::default() });
         assert!(
-            tables.contains("memory: daemon not measured yet, tables 2.00 MB (100 B a flow)"),
+            tables.contains("memory   daemon not measured yet, tables 2.00 MB (100 B a flow)"),
             "{tables}"
         );
     }
