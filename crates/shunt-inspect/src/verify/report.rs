@@ -356,7 +356,8 @@ fn judge(report: &mut Report, flows: &Followed<'_>, undecided: u64, reasons: &BT
     let has_lost = lost(Way::Fast).is_some_and(|packets| packets > 0);
     let is_loss_hidden = dropped_fast > 0 && (has_lost || share.is_none_or(|share| share.high >= DROPPED));
     if is_loss_hidden {
-        report.unknown.push(hidden_loss(report, flows, reasons));
+        let rest = if compared < PACKETS_WANTED { "" } else { "; bytes and order were equal" };
+        report.unknown.push(hidden_loss(report, flows, reasons, rest));
     } else if lost_by_both {
         let why = "packets were lost on both paths: the router sends them in another form, such as fragments, or drops \
                    them without a reason; `ip -s link` and `tc -s qdisc` count drops";
@@ -389,8 +390,8 @@ fn judge(report: &mut Report, flows: &Followed<'_>, undecided: u64, reasons: &BT
     report.verdict = if is_known { Verdict::Equal } else { Verdict::CannotTell };
 }
 
-/// Where Linux drops, and when the run would carry an answer.
-fn hidden_loss(report: &Report, flows: &Followed<'_>, reasons: &BTreeMap<u32, String>) -> String {
+/// Where Linux drops, what can be told of the rest, and when the run would carry an answer.
+fn hidden_loss(report: &Report, flows: &Followed<'_>, reasons: &BTreeMap<u32, String>, rest: &str) -> String {
     let [fast, slow] = Way::ALL.map(|way| report.paths.get(&way));
     let [of_fast, of_slow] = [fast, slow].map(|path| path.map_or(0, PathReport::dropped));
     let packets = match of_slow {
@@ -403,12 +404,12 @@ fn hidden_loss(report: &Report, flows: &Followed<'_>, reasons: &BTreeMap<u32, St
     if is_of_queue(reason) {
         let port = dropping_port(flows, reasons, reason);
         return format!(
-            "the queue of {port} was full: it dropped {packets} ({reason}), so loss by Shunt cannot be told; ask again \
-             when it drops none: `tc -s qdisc show dev {port}` counts its drops"
+            "the queue of {port} was full: it dropped {packets} ({reason}), so loss by Shunt cannot be told{rest}; \
+             ask again when it drops none: `tc -s qdisc show dev {port}` counts its drops"
         );
     }
     format!(
-        "Linux dropped {packets} ({reason}), so loss by Shunt cannot be told; ask again when Linux drops none"
+        "Linux dropped {packets} ({reason}), so loss by Shunt cannot be told{rest}; ask again when Linux drops none"
     )
 }
 

@@ -134,7 +134,8 @@ fn drops_by_linux_that_could_hide_loss_are_no_answer() {
         (
             1670,
             1007,
-            "Linux dropped 2677 packets on both paths (reason 2), so loss by Shunt cannot be told; ask again when",
+            "Linux dropped 2677 packets on both paths (reason 2), so loss by Shunt cannot be told; bytes and \
+             order were equal; ask again when",
         ),
         (300, 0, "Linux dropped 300 packets of the fast path and none of the slow one (reason 2), so loss"),
     ] {
@@ -169,7 +170,7 @@ fn drops_that_meet_the_fast_path_alone_are_a_difference_unless_a_queue_makes_the
     assert!(
         said.starts_with(
             "the queue of wan0 was full: it dropped 445 packets on both paths (QDISC_OVERLIMIT)"
-        ) && said.ends_with("ask again when it drops none: `tc -s qdisc show dev wan0` counts its drops"),
+        ) && said.ends_with("told; bytes and order were equal; ask again when it drops none: `tc -s qdisc show dev wan0` counts its drops"),
         "{said}"
     );
 }
