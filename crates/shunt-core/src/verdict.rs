@@ -372,8 +372,10 @@ impl DirectionFacts<'_> {
             return Some(ceased);
         }
         let LastUse { ago_s, fast } = self.last_use?;
-        // The next packet of a stale flow proves the flow again, and that of a removed one starts a window.
-        let comes = self.refused.is_some() || (self.packets_seen > 0 && self.window_age_s < ago_s);
+        // The next packet of a stale flow proves the flow again, and that of a removed one starts a window, unless one has
+        // begun already; then conntrack tells.
+        let is_later = self.window_age_s < ago_s || self.tracked_ago_s.is_some_and(|ago| ago + 1 < ago_s);
+        let comes = self.refused.is_some() || (self.packets_seen > 0 && is_later);
         (!comes && ago_s >= IDLE_S).then(|| idle(Some(ago_s), Some(fast)))
     }
 

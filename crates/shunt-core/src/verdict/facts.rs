@@ -54,6 +54,8 @@ pub struct DirectionFacts<'a> {
     pub silent_hop: Option<String>,
     /// What a second look has seen; `None` before it.
     pub look: Option<Look>,
+    /// Seconds since conntrack last saw a packet of the connection, as far as its timeout tells.
+    pub tracked_ago_s: Option<u64>,
     /// Seconds since packets of the direction have come again after its last fast one; `None` if that is not sure.
     pub later_packets_s: Option<u64>,
     /// Seconds since the epoch last moved, and the cause; `None` if it has not moved since the daemon started.

@@ -55,6 +55,7 @@ fn facts(tracked: &Tracked) -> DirectionFacts<'_> {
         bridged_off_ports: [Vec::new(), Vec::new()],
         silent_hop: None,
         look: None,
+        tracked_ago_s: None,
         later_packets_s: None,
         epoch_moved: Some((3, "route".to_owned())),
     }
@@ -172,6 +173,9 @@ fn a_direction_without_packets_is_idle_and_not_slow() {
         // A packet has come since, or was refused since, or the pause is short.
         assert_eq!(idle_for(&DirectionFacts { window_age_s: 3, ..silent.clone() }), None);
         assert_eq!(idle_for(&DirectionFacts { refused: Some("not-proved"), ..silent.clone() }), None);
+        // The window began before, and conntrack has seen a packet since.
+        let (window_age_s, tracked_ago_s) = (WINDOW_S - 1, Some(0));
+        assert_eq!(idle_for(&DirectionFacts { window_age_s, tracked_ago_s, ..silent.clone() }), None);
         assert_eq!(idle_for(&DirectionFacts { last_use: last(1), ..silent }), None);
     }
     let swept = FlowFacts { retired_why: Some("idle"), ..flow(FlowState::Retired).unwrap() };

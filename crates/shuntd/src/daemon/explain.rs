@@ -105,6 +105,7 @@ fn direction_facts<'c>(
         beside_ports: daemon.core.links_beside_ports().map(|link| link.name.clone()).collect(),
         off_ports: hosts.map(|devices| off_port(daemon, devices)),
         bridged_off_ports: hosts.map(|devices| members_off_ports(daemon, devices)),
+        tracked_ago_s: candidate.tracked_ago_s,
         later_packets_s: later_packets_s(candidate, sighting, window_age_s, last_use.map(|last| last.ago_s)),
         silent_hop: candidate.silent_hops[1 - at]
             .map(|hop| format!("{} on {}", hop.addr, daemon.name(hop.ifindex))),
