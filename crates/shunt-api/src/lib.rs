@@ -82,7 +82,7 @@ pub use file_trouble::{cannot_read, cannot_write, without_number};
 pub use files::FILES;
 pub use flows::{Connection, Direction, DirectionName, Family, FlowState, Proto, Tuple};
 pub use history::{Happening, HistoryEvent, HistoryRow, HistoryTable, PortRates};
-pub use host_names::{HostNames, not_a_host};
+pub use host_names::{EndNames, HostName, HostNames, not_a_host};
 pub use instance::{Instance, RUNTIME_DIR_VARIABLE, STATE_DIR_VARIABLE, runtime_dir, state_dir};
 pub use mark::MarkMatch;
 pub use off::{OffBy, OffEnd, OffRemoval, OffRequest, OffRule};
