@@ -89,8 +89,10 @@ impl Changes {
     /// Notes that the epoch moves once more, since the kernel has finished. What was told at first is not told again.
     pub(crate) fn finish(&mut self, (cause, scope): Move) {
         let is_meant = |(of, about): &Move| *of == cause && (*about == scope || scope == Scope::Everything);
-        let finished = self.unfinished.extract_if(.., |moves, _| is_meant(moves));
-        let changes: Vec<ChangeDetails> = finished.flat_map(|(_, changes)| changes).take(TOLD_MAX).collect();
+        let (finished, others): (BTreeMap<Move, Vec<ChangeDetails>>, _) =
+            take(&mut self.unfinished).into_iter().partition(|(moves, _)| is_meant(moves));
+        self.unfinished = others;
+        let changes: Vec<ChangeDetails> = finished.into_values().flatten().take(TOLD_MAX).collect();
         self.moved.entry((cause, scope)).or_default().changes.extend(changes);
     }
 
