@@ -144,6 +144,7 @@ async fn answer(mut calls: mpsc::Receiver<Call>) {
                 reply.send(Job::new(move || Ok(none()))).is_err()
             }
             Call::History(_, reply) => reply.send(Job::new(|| Ok(HistoryTable::default()))).is_err(),
+            Call::Verified(_, reply) => reply.send(()).is_err(),
             Call::MeasurePrograms(reply) => reply.send(()).is_err(),
             // A stream that ends at once.
             Call::Watch(reply) => reply.send(Ok(broadcast::channel(1).1)).is_err(),

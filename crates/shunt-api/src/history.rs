@@ -145,6 +145,11 @@ pub enum Happening {
         /// The port.
         port: String,
     },
+    /// The last packet socket that captured on these ports was closed.
+    CaptureEnded {
+        /// The ports.
+        ports: Vec<String>,
+    },
     /// Rules stop learning, for some traffic at least.
     Held {
         /// The traffic or the first rule.
@@ -212,6 +217,13 @@ pub enum Happening {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         end: Option<OffEnd>,
     },
+    /// `shunt verify` compared the fast path with the slow one.
+    Verified {
+        /// Its verdict.
+        verdict: Verdict,
+        /// How many connections it compared.
+        connections: u16,
+    },
     /// The configuration was read again.
     Reloaded {
         /// Who asked for it, such as `SIGHUP` or `shunt reload`.
@@ -244,6 +256,30 @@ pub enum Happening {
     },
 }
 
+/// The body of `POST /v1/history`: what `shunt verify` has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Verified {
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// How many connections it compared.
+    pub connections: u16,
+}
+
+/// Whether the two paths send the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Every packet that was compared left as it should, in order, and none was lost, except those that Linux dropped.
+    Equal,
+    /// At least one did not.
+    Differs,
+    /// The run does not carry an answer.
+    CannotTell,
+}
+
 impl HistoryTable {
     /// The most ports that a row names.
     pub const PORTS_MAX: usize = 16;
@@ -262,9 +298,21 @@ impl HistoryRow {
     }
 }
 
-/// The kind of change as an owner calls it.
-fn in_words(cause: &str) -> &str {
+/// An object and its device, unless the words of the object have it: a route or a sysctl.
+fn about(object: Option<&str>, device: Option<&str>) -> String {
+    let has = |object: &str, device: &str| {
+        let dev = format!(" dev {device}");
+        object.split_once(&dev).is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with(' '))
+            || object.contains(&format!(".conf.{device}."))
+    };
+    let is_new = |device: &&str| object.is_none_or(|object| !has(object, device));
+    object.into_iter().chain(device.filter(is_new)).collect::<Vec<_>>().join(", ")
+}
+
+/// The kind of change as an owner calls it. `is_named` says whether the change itself follows.
+fn in_words(cause: &str, is_named: bool) -> &str {
     match cause {
+        "netconf" if is_named => "a setting of a device",
         "capture" => "a capture of packets on a port",
         "config" => "the configuration",
         "fdb" => "the table of a bridge",
@@ -274,6 +322,7 @@ fn in_words(cause: &str) -> &str {
         "netconf" => "a setting of a device: a sysctl, or its port in a bridge",
         "nexthop" => "a nexthop",
         "off" => "`shunt off` or `shunt on`",
+        "overrun" if is_named => "changes that were not seen",
         "overrun" => "messages of the kernel were lost",
         "quality" => "`shunt quality --off`",
         "rule" => "a policy rule (ip rule)",
@@ -320,17 +369,23 @@ impl fmt::Display for Happening {
                 write!(f, "{port}: engine {to} instead of {from}: {why}")
             }
             Self::PortRemoved { port } => write!(f, "{port}: no longer a port"),
-            Self::PortUp { port } => write!(f, "{port}: up"),
-            Self::PortDown { port } => write!(f, "{port}: down, or without carrier"),
+            Self::PortUp { port } => write!(f, "{port}: link up"),
+            Self::PortDown { port } => write!(f, "{port}: link down"),
+            Self::CaptureEnded { ports } => write!(f, "{}: the capture of packets ended", ports.join(", ")),
             Self::Held { why } => write!(f, "learning off: {why}"),
             Self::Released => f.write_str("learning on again: no rule stops it"),
             Self::Invalidated { cause, device, object } => {
-                write!(f, "flows had to prove themselves again; cause: {}", in_words(cause))?;
-                let about: Vec<&str> = [object, device].into_iter().flatten().map(String::as_str).collect();
-                if about.is_empty() { Ok(()) } else { write!(f, " ({})", about.join(", ")) }
+                f.write_str("flows had to prove themselves again; cause: ")?;
+                let about = about(object.as_deref(), device.as_deref());
+                let says_cause =
+                    object.as_ref().is_some_and(|object| object.starts_with(&format!("{cause} ")));
+                match (in_words(cause, object.is_some()), about.as_str()) {
+                    (words, "") => f.write_str(words),
+                    (_, about) if says_cause => f.write_str(about),
+                    (words, about) => write!(f, "{words} ({about})"),
+                }
             }
-            Self::Route { device: Some(device), object } => write!(f, "{object}, {device}"),
-            Self::Route { device: None, object } => f.write_str(object),
+            Self::Route { device, object } => f.write_str(&about(Some(object), device.as_deref())),
             Self::OffAdded { which, by: OffBy::Owner } => write!(f, "fast path turned off for {which}"),
             Self::OffAdded { which, by: OffBy::Verify } => {
                 write!(f, "`shunt verify` compares the slow path: fast path paused for {which}")
@@ -361,6 +416,15 @@ impl fmt::Display for Happening {
                     }
                 };
                 write!(f, "{what}: fast path on again for {which}")
+            }
+            Self::Verified { verdict, connections } => {
+                let what = match verdict {
+                    Verdict::Equal => "equal",
+                    Verdict::Differs => "different",
+                    Verdict::CannotTell => "cannot tell",
+                };
+                let connections = count(u64::from(*connections), "connection");
+                write!(f, "`shunt verify` compared both paths of {connections}: {what}")
             }
             Self::Reloaded { by, keys } if keys.is_empty() => {
                 write!(f, "configuration read again ({by}): nothing changed")
@@ -405,10 +469,52 @@ mod tests {
     }
 
     #[test]
+    fn a_change_is_told_with_its_route_setting_or_device() {
+        let told = |cause: &str, device: &str, object: &str| {
+            let [device, object] =
+                [device, object].map(|text| Some(text.to_owned()).filter(|t| !t.is_empty()));
+            let text = Happening::Invalidated { cause: cause.to_owned(), device, object }.to_string();
+            text.strip_prefix("flows had to prove themselves again; cause: ").unwrap().to_owned()
+        };
+        let route = "default via 192.0.2.1 dev wan0 metric 50 removed";
+        assert_eq!(told("route", "wan0", route), format!("route ({route})"));
+        assert_eq!(told("route", "wan", route), format!("route ({route}, wan)"));
+        assert_eq!(
+            told("netconf", "lan0", "net.ipv4.conf.lan0.rp_filter = 1"),
+            "a setting of a device (net.ipv4.conf.lan0.rp_filter = 1)"
+        );
+        assert_eq!(told("link", "lan0", "MTU 1400 instead of 1500"), "link (MTU 1400 instead of 1500, lan0)");
+        assert_eq!(told("address", "lan0", "address 192.0.2.7/24 added"), "address 192.0.2.7/24 added, lan0");
+        assert_eq!(told("ruleset", "", "ruleset loaded: 1 table"), "ruleset loaded: 1 table");
+        assert_eq!(told("overrun", "", "no daemon ran"), "changes that were not seen (no daemon ran)");
+        assert_eq!(told("overrun", "", ""), "messages of the kernel were lost");
+    }
+
+    #[test]
+    fn links_captures_and_verdicts_are_one_line_each() {
+        let port = || "lan0".to_owned();
+        assert_eq!(Happening::PortDown { port: port() }.to_string(), "lan0: link down");
+        assert_eq!(Happening::PortUp { port: port() }.to_string(), "lan0: link up");
+        let ended = Happening::CaptureEnded { ports: vec![port(), "wan0".to_owned()] };
+        assert_eq!(ended.to_string(), "lan0, wan0: the capture of packets ended");
+        let verified = |verdict, connections| Happening::Verified { verdict, connections };
+        assert_eq!(
+            verified(Verdict::Equal, 4).to_string(),
+            "`shunt verify` compared both paths of 4 connections: equal"
+        );
+        assert!(verified(Verdict::Differs, 1).to_string().ends_with("1 connection: different"));
+        assert!(verified(Verdict::CannotTell, 0).to_string().ends_with("0 connections: cannot tell"));
+        let kept = serde_json::to_string(&verified(Verdict::CannotTell, 2)).unwrap();
+        assert_eq!(kept, r#"{"event":"verified","verdict":"cannot-tell","connections":2}"#);
+        let note = r#"{"verdict":"equal","connections":2,"text":"x"}"#;
+        assert!(serde_json::from_str::<Verified>(note).is_err(), "a client adds no text");
+    }
+
+    #[test]
     fn a_route_on_which_no_flow_depends_invalidates_none() {
-        let object = "default route of IPv4 added or changed";
+        let object = "default via 192.0.2.1 dev wan added";
         let route = |device| Happening::Route { device, object: object.to_owned() };
-        assert_eq!(route(Some("wan".to_owned())).to_string(), format!("{object}, wan"));
+        assert_eq!(route(Some("wan".to_owned())).to_string(), object);
         assert_eq!(route(None).to_string(), object);
         let kept = serde_json::to_string(&route(None)).unwrap();
         assert_eq!(kept, format!("{{\"event\":\"route\",\"object\":\"{object}\"}}"));

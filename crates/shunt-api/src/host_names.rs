@@ -1,7 +1,9 @@
 //! Names of hosts, from DHCP leases and /etc/hosts. Nothing is asked over the network.
 
+use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::IpAddr,
 };
 
@@ -111,12 +113,62 @@ impl HostNames {
     /// names, and an escape sequence would reach the terminal.
     fn add(&mut self, address: Option<&str>, name: Option<&str>) {
         let Some((address, name)) = address.and_then(|text| text.parse().ok()).zip(name) else { return };
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        // A name that is an address would stand for the host that has this address.
-        let is_address = name.parse::<IpAddr>().is_ok();
-        if !name.is_empty() && !is_address && name.len() <= NAME_MAX && name.chars().all(is_plain) {
+        if is_name(name) {
             self.by_address.insert(address, name.to_owned());
         }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    // A name that is an address would stand for the host that has this address.
+    let is_address = name.parse::<IpAddr>().is_ok();
+    !name.is_empty() && !is_address && name.len() <= NAME_MAX && name.chars().all(is_plain)
+}
+
+/// A name that a host can have: no other text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(try_from = "String", into = "String")]
+pub struct HostName(String);
+
+impl TryFrom<String> for HostName {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        if is_name(&name) { Ok(Self(name)) } else { Err("not the name of a host".to_owned()) }
+    }
+}
+
+impl From<HostName> for String {
+    fn from(name: HostName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The names of the two ends of connections that are named by addresses.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct EndNames {
+    /// The name of the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub src: Option<HostName>,
+    /// The name of the destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dst: Option<HostName>,
+}
+
+impl EndNames {
+    /// Whether neither end has a name.
+    pub const fn are_none(&self) -> bool {
+        self.src.is_none() && self.dst.is_none()
     }
 }
 
@@ -191,6 +243,19 @@ mod tests {
     fn the_name_of_etc_hosts_wins() {
         let names = read_from("192.0.2.1 chosen\n", "1 2 192.0.2.1 announced *\n");
         assert_eq!(names.name("192.0.2.1".parse().unwrap()), Some("chosen"));
+    }
+
+    #[test]
+    fn only_a_name_that_a_host_can_have_is_one() {
+        let parsed = |text: &str| serde_json::from_str::<HostName>(&format!("{text:?}"));
+        assert_eq!(parsed("laptop.lan").unwrap().to_string(), "laptop.lan");
+        let long = "x".repeat(NAME_MAX + 1);
+        for wrong in ["", "two words", "192.0.2.1", "a\u{1b}[2J", long.as_str()] {
+            assert!(parsed(wrong).is_err(), "{wrong:?}");
+        }
+        let names = EndNames { src: parsed("laptop").ok(), dst: None };
+        let kept = serde_json::to_string(&names).unwrap();
+        assert_eq!((kept.as_str(), names.are_none()), (r#"{"src":"laptop"}"#, false));
     }
 
     #[test]

@@ -28,6 +28,7 @@
 //! | `POST /v1/taps` | [`TapRequest`] | [`Count`]: the ports whose program was exchanged |
 //! | `DELETE /v1/taps` | | [`Count`]: the ports that got theirs back |
 //! | `GET /v1/history?for_s=86400&rows=120` | | [`HistoryTable`] of the last seconds, merged into at most so many rows |
+//! | `POST /v1/history` | [`Verified`] | [`Count`]: 1; `shunt verify` notes its verdict |
 //! | `GET /v1/openapi.json` | | the OpenAPI description of all requests |
 //! | `GET /metrics` | | metrics in the text format of Prometheus |
 //!
@@ -81,8 +82,8 @@ pub use failure::{ErrorBody, Failure, FailureCode};
 pub use file_trouble::{cannot_read, cannot_write, without_number};
 pub use files::FILES;
 pub use flows::{Connection, Direction, DirectionName, Family, FlowState, Proto, Tuple};
-pub use history::{Happening, HistoryEvent, HistoryRow, HistoryTable, PortRates};
-pub use host_names::{HostNames, not_a_host};
+pub use history::{Happening, HistoryEvent, HistoryRow, HistoryTable, PortRates, Verdict, Verified};
+pub use host_names::{EndNames, HostName, HostNames, not_a_host};
 pub use instance::{Instance, RUNTIME_DIR_VARIABLE, STATE_DIR_VARIABLE, runtime_dir, state_dir};
 pub use mark::MarkMatch;
 pub use off::{OffBy, OffEnd, OffRemoval, OffRequest, OffRule};

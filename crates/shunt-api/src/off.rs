@@ -1,6 +1,6 @@
 //! Connections for which somebody has turned the fast path off: the messages of `/v1/off`.
 
-use crate::selection::Selection;
+use crate::{host_names::EndNames, selection::Selection};
 use serde::{Deserialize, Serialize};
 
 /// A rule: all packets of its connections take the slow path.
@@ -15,6 +15,9 @@ pub struct OffRule {
     /// Who added the rule.
     #[serde(default, skip_serializing_if = "OffBy::is_owner")]
     pub by: OffBy,
+    /// The names that its hosts had when it was added.
+    #[serde(default, skip_serializing_if = "EndNames::are_none")]
+    pub names: EndNames,
 }
 
 /// Who turned the fast path off for some connections.
@@ -59,6 +62,9 @@ pub struct OffRequest {
     /// Who asks for it.
     #[serde(default, skip_serializing_if = "OffBy::is_owner")]
     pub by: OffBy,
+    /// The names of the hosts, for people who read the rules and the history.
+    #[serde(default, skip_serializing_if = "EndNames::are_none")]
+    pub names: EndNames,
 }
 
 /// The body of `DELETE /v1/off`.

@@ -1,6 +1,9 @@
 //! Selections: which connections a request is about.
 
-use crate::flows::{Proto, Tuple};
+use crate::{
+    flows::{Proto, Tuple},
+    host_names::EndNames,
+};
 use serde::{Deserialize, Serialize};
 use std::{
     fmt,
@@ -71,20 +74,31 @@ impl Selection {
 
     /// The words by which the command line names these connections: `tcp 192.0.2.1:1000 --dport 443`.
     pub fn words(&self) -> String {
+        self.words_with(&EndNames::default())
+    }
+
+    /// The same with the names of the hosts: `tcp laptop (192.0.2.1:1000) --dport 443`.
+    pub fn words_with(&self, names: &EndNames) -> String {
         let Self { src, dst, sport, dport, proto } = self;
         let mut words: Vec<String> = proto.iter().map(ToString::to_string).collect();
-        for (at, (network, port, option, port_option)) in
-            [(src, sport, "--src", "--sport"), (dst, dport, "--dst", "--dport")].into_iter().enumerate()
+        for (at, (network, port, option, port_option, name)) in
+            [(src, sport, "--src", "--sport", &names.src), (dst, dport, "--dst", "--dport", &names.dst)]
+                .into_iter()
+                .enumerate()
         {
+            let named = |word: String| match name {
+                Some(name) => format!("{name} ({word})"),
+                None => word,
+            };
             // A destination is a word only behind a source, and a port belongs to an address, not to a network.
             let is_word = at == 0 || src.is_some();
             match (network, network.and_then(Network::only), port) {
                 (Some(_), Some(addr), Some(port)) if is_word => {
-                    words.push(SocketAddr::new(addr, *port).to_string());
+                    words.push(named(SocketAddr::new(addr, *port).to_string()));
                     continue;
                 }
-                (Some(network), ..) if is_word => words.push(network.to_string()),
-                (Some(network), ..) => words.push(format!("{option} {network}")),
+                (Some(network), ..) if is_word => words.push(named(network.to_string())),
+                (Some(network), ..) => words.push(format!("{option} {}", named(network.to_string()))),
                 (None, ..) => {}
             }
             words.extend(port.map(|port| format!("{port_option} {port}")));

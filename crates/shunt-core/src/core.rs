@@ -1,15 +1,16 @@
 //! The policy: one owner of all state, fed with events.
 
 use crate::{
-    Action, BridgeCalls, Cause, Choice, Event, EventSource, ExternalPorts, ExternalState, LinkLayer,
+    Action, BridgeCalls, Cause, Choice, Event, EventSource, ExternalPorts, ExternalState, LinkLayer, Netconf,
     PortView, Program, Scope, Statement, Traffic,
     bridges::Tracking,
-    changes::{ChangeDetails, Changes},
+    changes::{ChangeDetails, Changes, Told},
     external::NO_ETHERNET,
     network::Network,
     ports,
     ruleset::Ruleset,
     survey::Surveys,
+    turns::Turns,
 };
 use shunt_api::{CaptureChoice, Engine, Proto, RulesetStatus};
 use shunt_wire::Mac;
@@ -69,7 +70,9 @@ pub struct Core {
     /// How often the ports have been planned.
     plans: u64,
     /// What the last changes were about.
-    changes: Changes,
+    pub(crate) changes: Changes,
+    /// When links last went up or down.
+    pub(crate) turns: Turns,
 }
 
 /// The actions that a batch of events requires.
@@ -97,6 +100,11 @@ impl Steps {
             Scope::Everything => Action::MoveEpoch(cause),
             scope => Action::MoveEpochFor(cause, scope),
         });
+    }
+
+    /// The flows for which the epoch moves already, if these are among them.
+    fn covering(&self, cause: Cause, scope: Scope) -> Scope {
+        if self.moved.contains(&(cause, Scope::Everything)) { Scope::Everything } else { scope }
     }
 
     fn await_kernel(&mut self, cause: Cause, scope: Scope) {
@@ -225,18 +233,18 @@ impl Core {
                 }
                 // The event does not say whether the filter was added or removed, nor whether the device has others.
                 self.resync_due |= matches!(event, Event::Filter { .. });
+                if let Event::Link(link) = &event
+                    && let Some(before) = self.network.links.get(&link.ifindex).cloned()
+                {
+                    self.follow_link(now, &before, link);
+                }
                 // Before the device is forgotten.
-                let change = ChangeDetails { device: self.network.device_of(&event), object: event.object() };
+                let told = self.told(now, &event);
                 if event.is_default_route() {
-                    self.changes.note_default_route(change.clone());
+                    told.iter().for_each(|change| self.changes.note_default_route(change.clone()));
                 }
                 if let Some((cause, scope)) = self.network.apply(&event) {
-                    match event {
-                        Event::Finished(..) => self.changes.finish(cause),
-                        // The first change of a default route is the one that moves the epoch.
-                        _ if event.is_default_route() && steps.moved.contains(&(cause, scope)) => {}
-                        _ => self.changes.note(cause, change),
-                    }
+                    self.note_move(&event, (cause, steps.covering(cause, scope)), told, steps);
                     steps.move_epoch(cause, scope);
                     if is_reported_early(&event) {
                         steps.await_kernel(cause, scope);
@@ -246,15 +254,24 @@ impl Core {
         }
     }
 
-    /// What the change was about that moved the epoch last for this cause; nothing if it was taken.
-    pub fn take_change(&mut self, cause: Cause) -> ChangeDetails {
-        self.changes.take(cause)
-    }
-
-    /// The changes of default routes, oldest first, that [`Core::take_change`] has not told. To be called when the
-    /// actions have been performed.
-    pub fn take_default_routes(&mut self) -> Vec<ChangeDetails> {
-        self.changes.take_default_routes()
+    /// Notes what an event is about that moves the epoch.
+    fn note_move(
+        &mut self,
+        event: &Event,
+        moves: (Cause, Scope),
+        told: Option<ChangeDetails>,
+        steps: &Steps,
+    ) {
+        match event {
+            Event::Finished(..) => self.changes.finish(moves),
+            // The first change of a default route is the one that moves the epoch.
+            _ if event.is_default_route() && steps.moved.contains(&moves) => {}
+            Event::Netconf(Netconf::Changed(sysctl)) => {
+                let change = told.unwrap_or_default();
+                self.changes.note_sysctl(moves, change, |of| sysctl.words_of(of));
+            }
+            event => self.changes.note(moves, told, is_reported_early(event)),
+        }
     }
 
     /// The ports, in the order of their ifindex.
@@ -365,6 +382,7 @@ impl Core {
         // difference to the former state must move the epoch.
         if self.synced_at.replace(now).is_some() {
             for cause in self.network.difference(&before) {
+                self.note_difference(now, cause, &before);
                 steps.move_epoch(cause, Scope::Everything);
             }
         }
@@ -530,6 +548,8 @@ impl Core {
                 .is_none_or(|view| view.setting.engine == Engine::Tc && !view.setting.xdp_in)
         };
         let mut moved = gone.iter().find(|port| !by_tc_alone(port)).map(|port| (Cause::Engine, *port));
+        let captured = ports::newly_captured(&self.ports, &want);
+        let released = ports::newly_captured(&want, &self.ports);
         let mut actions: Vec<Action> = gone.into_iter().map(|ifindex| Action::Detach { ifindex }).collect();
         for (ifindex, view) in &want {
             match self.ports.get(ifindex) {
@@ -570,9 +590,17 @@ impl Core {
         }
         // After the settings have been changed: flows learned from now on respect them.
         if let Some((cause, ifindex)) = moved {
-            let change = ChangeDetails { device: self.network.name(ifindex), object: None };
-            self.changes.note(cause, change);
+            let change = match captured.as_slice() {
+                [_, _, ..] if cause == Cause::Capture => {
+                    ChangeDetails { device: None, object: Some(self.names(&captured).join(", ")) }
+                }
+                _ => ChangeDetails { device: self.network.name(ifindex), object: None },
+            };
+            self.changes.note((cause, Scope::Everything), Some(change), false);
             actions.push(Action::MoveEpoch(cause));
+        }
+        if !released.is_empty() {
+            self.changes.note_told(Told::CaptureEnded { ports: self.names(&released) });
         }
         self.ports = want;
         actions.extend(self.update_hold());

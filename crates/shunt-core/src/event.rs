@@ -1,6 +1,6 @@
 //! Events: the kernel's state and its changes, as plain values.
 
-use crate::{Cause, Choice, Scope, Statement};
+use crate::{BridgePort, Cause, Choice, Netconf, RouteDetails, Scope, Statement};
 use serde::{Deserialize, Serialize};
 use shunt_api::Proto;
 use shunt_wire::Mac;
@@ -54,9 +54,11 @@ pub struct Link {
     pub xdp_prog: Option<u32>,
     /// The settings of a bridge; `None` if the device is not a bridge.
     pub bridge: Option<Bridge>,
+    /// The device as a port of a bridge; `None` if it is none.
+    pub bridge_port: Option<BridgePort>,
     /// A hash of everything that the kernel reports about the device, except for values that change by themselves:
-    /// counters, timers, the carrier. A different value means a changed setting: the group, a bond's active member, a
-    /// VLAN's QoS map, ...
+    /// counters, timers, IFF_UP and the carrier. A different value means a changed setting: the group, a bond's active
+    /// member, a VLAN's QoS map, ...
     pub digest: u64,
 }
 
@@ -216,11 +218,11 @@ pub enum Event {
         /// The prefix length.
         prefix: u8,
     },
-    /// A route was added or changed, through this device if it has a single one. The filter on the socket passes only
-    /// routes that may concern learned flows.
-    Route(Scope, Option<u32>),
-    /// A route is about to be removed; its device, if it has a single one.
-    RouteGone(Scope, Option<u32>),
+    /// A route was added or changed. The filter on the socket passes only default routes, and routes that may concern
+    /// learned flows.
+    Route(Scope, RouteDetails),
+    /// A route is about to be removed.
+    RouteGone(Scope, RouteDetails),
     /// A policy routing rule was added or removed.
     Rule,
     /// A nexthop object was added, changed or removed.
@@ -273,7 +275,21 @@ pub enum Event {
         kind: Option<String>,
     },
     /// A per-device forwarding setting changed.
-    Netconf,
+    Netconf(Netconf),
+    /// A bridge reports one of its ports: its settings, its state, or that it joined or left.
+    BridgePort {
+        /// The ifindex of the device.
+        ifindex: u32,
+        /// The port; `None` if it left, or if the message is about the bridge itself.
+        port: Option<BridgePort>,
+        /// Whether the device is up and has a carrier.
+        runs: bool,
+    },
+    /// The VLANs of a bridge or of one of its ports changed.
+    BridgeVlans {
+        /// The ifindex of the device.
+        ifindex: u32,
+    },
     /// The nftables ruleset has a new generation.
     Ruleset,
     /// Chains, rules or verdict maps of nftables changed, not only elements of sets. The new generation follows.
@@ -374,23 +390,6 @@ impl Event {
             self,
             Self::Route(Scope::Prefix { len: 0, .. }, _) | Self::RouteGone(Scope::Prefix { len: 0, .. }, _)
         )
-    }
-
-    /// The route that an event is about, in words.
-    pub(crate) fn object(&self) -> Option<String> {
-        let (scope, change) = match self {
-            Self::Route(scope, _) => (scope, "added or changed"),
-            Self::RouteGone(scope, _) => (scope, "removed"),
-            _ => return None,
-        };
-        match scope {
-            Scope::Prefix { len: 0, addr } if addr.is_ipv4() => {
-                Some(format!("default route of IPv4 {change}"))
-            }
-            Scope::Prefix { len: 0, .. } => Some(format!("default route of IPv6 {change}")),
-            Scope::Prefix { addr, len } => Some(format!("route {addr}/{len} {change}")),
-            Scope::Everything | Scope::Station(_) => None,
-        }
     }
 }
 

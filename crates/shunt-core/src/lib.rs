@@ -11,6 +11,7 @@ mod changes;
 mod choice;
 mod connections;
 mod core;
+mod device_setting;
 mod event;
 mod external;
 mod findings;
@@ -19,6 +20,7 @@ mod local_side;
 mod network;
 mod port_counters;
 mod ports;
+mod route;
 mod ruleset;
 mod scope;
 mod slow_causes;
@@ -26,16 +28,19 @@ mod statement;
 mod static_flow;
 mod survey;
 mod table_size;
+mod told;
 mod traffic;
+mod turns;
 mod verdict;
 
 pub use action::{Action, ExternalPorts, PortSetting};
 pub use bridges::{Bridged, has_bridge_with_two_ports};
 pub use cause::Cause;
-pub use changes::ChangeDetails;
+pub use changes::{ChangeDetails, Told};
 pub use choice::Choice;
 pub use connections::{RateBasis, join_flows, reversed, set_rates};
 pub use core::Core;
+pub use device_setting::{BridgePort, Netconf, Sysctl, SysctlOf};
 pub use event::{
     Bridge, BridgeCalls, Connection, Correction, CorrectionKind, Event, EventSource, ExternalState, Link,
     LinkLayer, Program, Qdisc, SurveyCounts, TrackedDirection,
@@ -45,6 +50,7 @@ pub use flow_state::{EntryState, TickClock};
 pub use local_side::{End, LocalSide};
 pub use port_counters::PortCounters;
 pub use ports::PortView;
+pub use route::{DefaultRoute, NextHop, RouteChange, RouteDetails};
 pub use scope::Scope;
 pub use shunt_api::Proto;
 pub use slow_causes::{TrackedCounts, untracked_by_rules};

@@ -1,6 +1,6 @@
 //! The known forwarding state of the kernel, and whether an event changes how packets are treated.
 
-use crate::{Cause, Event, Link, LinkLayer, Program, Qdisc, Scope};
+use crate::{Cause, Event, Link, LinkLayer, Netconf, Program, Qdisc, Scope, Sysctl, SysctlOf};
 use shunt_api::{FilterHook, PortFilter};
 use shunt_wire::Mac;
 use std::{
@@ -175,7 +175,14 @@ impl Network {
             }
             Event::Rule => Some(Cause::Rule),
             Event::Nexthop => Some(Cause::Nexthop),
-            Event::Netconf => Some(Cause::Netconf),
+            Event::Netconf(_) | Event::BridgeVlans { .. } => Some(Cause::Netconf),
+            Event::BridgePort { ifindex, port, .. } => {
+                // The message of the link, which may come later, says the same once more.
+                if let Some(link) = self.links.get_mut(ifindex) {
+                    link.bridge_port = *port;
+                }
+                Some(Cause::Netconf)
+            }
             Event::Ruleset => Some(Cause::Ruleset),
             Event::IpsecPolicy => Some(Cause::Ipsec),
             Event::Overrun(_) => Some(Cause::Overrun),
@@ -225,8 +232,11 @@ impl Network {
     pub(crate) fn device_of(&self, event: &Event) -> Option<String> {
         let ifindex = match event {
             Event::Link(link) => return Some(link.name.clone()),
-            Event::Route(_, ifindex) | Event::RouteGone(_, ifindex) => (*ifindex)?,
+            Event::Route(_, details) | Event::RouteGone(_, details) => details.device?,
+            Event::Netconf(Netconf::Changed(Sysctl { of: SysctlOf::Device(ifindex), .. })) => *ifindex,
             Event::LinkGone { ifindex }
+            | Event::BridgePort { ifindex, .. }
+            | Event::BridgeVlans { ifindex }
             | Event::Address { ifindex, .. }
             | Event::AddressGone { ifindex, .. }
             | Event::Neighbour { ifindex, .. }
@@ -355,6 +365,14 @@ impl Network {
     /// The devices directly on top of this one.
     pub(crate) fn stacked_on(&self, ifindex: u32) -> impl Iterator<Item = &Link> {
         second_elements(&self.upper, ifindex).filter_map(|upper| self.links.get(&upper))
+    }
+
+    /// The devices directly on top of a device, below it, and in it, and the bridge, bond or VRF that it is in.
+    pub(crate) fn related(&self, ifindex: u32) -> Vec<u32> {
+        let link = self.links.get(&ifindex);
+        let below = link.into_iter().flat_map(|link| link.lower.into_iter().chain(link.master));
+        let above = second_elements(&self.upper, ifindex).chain(second_elements(&self.members, ifindex));
+        below.chain(above).collect()
     }
 
     /// The members of a bridge, bond or VRF.

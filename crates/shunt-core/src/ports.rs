@@ -401,3 +401,10 @@ impl Choice {
         plan
     }
 }
+
+/// The ports of two states whose packets are captured in the second one only.
+pub(crate) fn newly_captured(before: &BTreeMap<u32, PortView>, now: &BTreeMap<u32, PortView>) -> Vec<u32> {
+    let was_free = |ifindex: &u32| before.get(ifindex).is_some_and(|view| !view.setting.captured);
+    let captured = now.iter().filter(|(_, view)| view.setting.captured).map(|(ifindex, _)| *ifindex);
+    captured.filter(was_free).collect()
+}

@@ -14,8 +14,9 @@ mod segment;
 
 pub use fault::{Fault, Way};
 pub use programs::Taps;
-pub use report::{Difference, FlowReport, Interval, PathReport, Report, Verdict};
+pub use report::{Difference, FlowReport, Interval, PathReport, Report};
 pub use request::{Flow, Owner, Request, VerifyError};
+pub use shunt_api::Verdict;
 
 use observer::{LONGEST_STAY, Observer};
 use report::Course;

@@ -16,6 +16,7 @@ use nix::{
 use shunt_core::Statement;
 use sockopt::Request;
 use std::{
+    collections::BTreeSet,
     fs, io,
     os::fd::{AsFd, OwnedFd},
 };
@@ -67,13 +68,24 @@ pub struct LegacyIptables {
     seen: Option<Vec<Table>>,
 }
 
+/// The rules at the time of a read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LegacyRules {
+    /// The statements that forwarded packets may meet.
+    pub statements: Vec<Statement>,
+    /// A number that is another one if any rule differs. Other processes find the same number.
+    pub digest: u64,
+    /// The tables that have changed since the last read, as `iptables -t filter`.
+    pub changed: Vec<String>,
+}
+
 impl LegacyIptables {
-    /// Returns the statements that forwarded packets may meet, if any rule of the calling thread's network namespace
-    /// has changed since the last call; `None` if not. The first call always returns them.
+    /// Returns the rules of the calling thread's network namespace if any of them has changed since the last call;
+    /// `None` if not. The first call always returns them.
     ///
     /// # Errors
     /// When the rules cannot be read.
-    pub fn read_if_changed(&mut self) -> Result<Option<Vec<Statement>>, Error> {
+    pub fn read_if_changed(&mut self) -> Result<Option<LegacyRules>, Error> {
         let before = self.seen.take();
         let mut tables = Vec::new();
         for family in [Family::V4, Family::V6] {
@@ -82,13 +94,10 @@ impl LegacyIptables {
                 tables.extend(self.read(family, name)?);
             }
         }
-        let changed = (before.as_ref() != Some(&tables)).then(|| {
-            let found: Result<Vec<_>, _> = tables.iter().map(Table::statements).collect();
-            found.map(|found| found.concat())
-        });
-        let changed = changed.transpose()?;
+        let has_changed = before.as_ref() != Some(&tables);
+        let rules = has_changed.then(|| rules(&tables, before.as_deref().unwrap_or_default())).transpose()?;
         self.seen = Some(tables);
-        Ok(changed)
+        Ok(rules)
     }
 
     fn read(&mut self, family: Family, name: String) -> Result<Option<Table>, Error> {
@@ -129,7 +138,36 @@ impl LegacyIptables {
     }
 }
 
+/// The rules of these tables, which were others before.
+fn rules(tables: &[Table], before: &[Table]) -> Result<LegacyRules, Error> {
+    let found: Result<Vec<_>, _> = tables.iter().map(Table::statements).collect();
+    let differing = |these: &[Table], others: &[Table]| -> BTreeSet<String> {
+        these.iter().filter(|table| !others.contains(table)).map(Table::command).collect()
+    };
+    let changed = &differing(tables, before) | &differing(before, tables);
+    Ok(LegacyRules {
+        statements: found?.concat(),
+        digest: digest(tables),
+        changed: changed.into_iter().collect(),
+    })
+}
+
+/// FNV-1a.
+fn digest(tables: &[Table]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let of_table = |hash: u64, table: &Table| {
+        let (command, Table { info, entries, .. }) = (table.command(), table);
+        command.as_bytes().iter().chain(&info.0).chain(entries).fold(hash, step)
+    };
+    tables.iter().fold(0xcbf2_9ce4_8422_2325, of_table)
+}
+
 impl Table {
+    /// The command that lists the table.
+    fn command(&self) -> String {
+        format!("{} -t {}", self.family.command(), self.name)
+    }
+
     fn statements(&self) -> Result<Vec<Statement>, Error> {
         let command = self.family.command();
         entries::statements(self).ok_or_else(|| Error::Legacy {

@@ -33,7 +33,7 @@ pub use conntrack::{
     table::{ConntrackTable, conntrack_table},
 };
 pub use error::Error;
-pub use legacy_iptables::LegacyIptables;
+pub use legacy_iptables::{LegacyIptables, LegacyRules};
 pub use linux::Linux;
 pub use netlink_channel::Channel;
 pub use netlink_message::Batch;

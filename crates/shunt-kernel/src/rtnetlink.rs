@@ -4,7 +4,9 @@ mod digest;
 mod link;
 mod link_layer;
 mod neighbour;
+mod netconf;
 mod next_hop;
+mod route;
 mod tc;
 mod way_out;
 
@@ -12,8 +14,8 @@ mod way_out;
 mod tests;
 
 use crate::netlink_message::{AF_INET, AF_INET6, Attrs, Message, u32_at};
-use shunt_core::{Event, Scope};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use shunt_core::Event;
+use std::net::IpAddr;
 
 pub use next_hop::{SilentHop, silent_hop_to};
 pub use tc::OWN_FILTER_PRIORITY;
@@ -55,8 +57,6 @@ const RTM_DELVLAN: u16 = 113;
 const RTM_NEWNEXTHOPBUCKET: u16 = 116;
 const RTM_DELNEXTHOPBUCKET: u16 = 117;
 
-const RTM_F_CLONED: u32 = 0x200;
-
 /// The multicast groups to subscribe to, by RTNLGRP_* number.
 pub(crate) const GROUPS: [u32; 14] = [
     1,  // LINK
@@ -87,10 +87,9 @@ pub(crate) fn event(message: &Message) -> Option<Event> {
         RTM_DELADDR => {
             address(payload).map(|(ifindex, addr, prefix)| Event::AddressGone { ifindex, addr, prefix })
         }
-        // rtm_flags. A cloned route is the cache of a lookup and changes nothing.
-        RTM_NEWROUTE | RTM_DELROUTE if u32_at(payload, 8)? & RTM_F_CLONED != 0 => None,
-        RTM_NEWROUTE => Some(Event::Route(destination(payload), route_device(payload))),
-        RTM_DELROUTE => Some(Event::RouteGone(destination(payload), route_device(payload))),
+        RTM_NEWROUTE | RTM_DELROUTE if route::is_cloned(payload)? => None,
+        RTM_NEWROUTE => Some(route::new(message)),
+        RTM_DELROUTE => Some(route::gone(message)),
         RTM_NEWNEIGH => neighbour::new(payload),
         RTM_DELNEIGH => neighbour::gone(payload),
         RTM_NEWRULE | RTM_DELRULE => Some(Event::Rule),
@@ -102,38 +101,17 @@ pub(crate) fn event(message: &Message) -> Option<Event> {
         RTM_NEWCHAIN => None,
         RTM_DELCHAIN => tc::chain(payload),
         RTM_NEWACTION | RTM_DELACTION => Some(tc::ANY_FILTER),
-        RTM_NEWNETCONF | RTM_DELNETCONF => Some(Event::Netconf),
-        RTM_NEWVLAN | RTM_DELVLAN => Some(Event::Netconf),
+        RTM_NEWNETCONF | RTM_DELNETCONF => Some(Event::Netconf(netconf::changed(payload))),
+        // struct br_vlan_msg
+        RTM_NEWVLAN | RTM_DELVLAN => {
+            Some(Event::BridgeVlans { ifindex: u32_at(payload, 4).unwrap_or_default() })
+        }
         RTM_NEWNEXTHOP | RTM_DELNEXTHOP | RTM_NEWNEXTHOPBUCKET | RTM_DELNEXTHOPBUCKET => Some(Event::Nexthop),
         other => {
             tracing::debug!(kind = other, "ignoring an rtnetlink message of an unknown kind");
             None
         }
     }
-}
-
-/// What a route concerns: the addresses of its destination; everything if it is not a route of IPv4 or IPv6.
-fn destination(payload: &[u8]) -> Scope {
-    const RTA_DST: u16 = 1;
-    let addr = match *payload {
-        // Without a destination, it is the default route.
-        [AF_INET, 0, ..] => Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-        [AF_INET6, 0, ..] => Some(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
-        [family @ (AF_INET | AF_INET6), ..] => {
-            Attrs::after(payload, 12).addr(RTA_DST).filter(|addr| addr.is_ipv4() == (family == AF_INET))
-        }
-        _ => None,
-    };
-    match (addr, payload.get(1)) {
-        (Some(addr), Some(len)) => Scope::Prefix { addr, len: *len },
-        _ => Scope::Everything,
-    }
-}
-
-/// The device of a route; `None` if it has several, or none.
-fn route_device(payload: &[u8]) -> Option<u32> {
-    const RTA_OIF: u16 = 4;
-    Attrs::after(payload, 12).u32(RTA_OIF)
 }
 
 fn address(payload: &[u8]) -> Option<(u32, IpAddr, u8)> {

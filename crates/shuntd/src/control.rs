@@ -29,7 +29,7 @@ use hyper::{Request, body::Incoming};
 use shunt_api::{
     Connection, Explained, Failure, HistoryTable, OffRemoval, OffRequest, OffRule, QosRemoval, QosStatus,
     QosTable, Reload, ReloadRequest, Restart, Selection, SlowTable, StaticRemoval, StaticTable, Status,
-    TapRequest, Tracked, Tuple, Usage, UsageQuery, WatchEvent,
+    TapRequest, Tracked, Tuple, Usage, UsageQuery, Verified, WatchEvent,
 };
 use shunt_http::{Admission, Hosts, Refusal};
 use std::{
@@ -71,6 +71,8 @@ pub enum Call {
     Conntrack(oneshot::Sender<Job<TrackedEntries>>),
     /// Return a range of the history. The answer is a job that merges it on another thread.
     History(Range, oneshot::Sender<Job<HistoryTable>>),
+    /// Note in the history what `shunt verify` has found.
+    Verified(Verified, oneshot::Sender<()>),
     /// Measure the programs for some seconds.
     MeasurePrograms(oneshot::Sender<()>),
     /// Subscribe to what happens to flows from now on.

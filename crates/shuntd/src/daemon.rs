@@ -29,7 +29,7 @@ use crate::{
     descriptor_store::Store,
     failures::internal,
     handover::{NextDaemon, Program},
-    iptables_poll,
+    iptables_poll::{self, LegacyRead},
     off_rules::{OffRules, unix_time},
     port_counters::PortCounters,
     priority::Priority,
@@ -110,6 +110,8 @@ pub(crate) struct Daemon {
     epoch_moves: BTreeMap<Cause, u64>,
     /// The epoch when a move was last counted.
     counted_epoch: u32,
+    /// Stands for the rules of legacy iptables that the policy knows; `None` if it knows none.
+    legacy_rules: Option<u64>,
     /// When the epoch last moved, and why; `None` if it has not moved yet.
     last_move: Option<(Instant, Cause)>,
     started: Instant,
@@ -182,6 +184,7 @@ impl Daemon {
             config,
             missing: parts.subscription.missing().to_vec(),
             counted_epoch: 0,
+            legacy_rules: None,
             plane: parts.plane,
             core: parts.core,
             epoch_moves: BTreeMap::new(),
@@ -262,7 +265,7 @@ impl Daemon {
         }
         let mut iptables = iptables_poll::start();
         if let Some(read) = iptables.recv().await {
-            self.handle(read);
+            self.on_legacy_rules(read);
         }
         self.await_external().await;
         self.warn_of_unused_queues();
@@ -274,7 +277,7 @@ impl Daemon {
     async fn run_attached(
         mut self,
         listeners: control::Listeners,
-        iptables: mpsc::Receiver<Event>,
+        iptables: mpsc::Receiver<LegacyRead>,
         hangup: Signals,
     ) -> Result<Ended, Failure> {
         let (metrics, page) = listeners.on_tcp();
@@ -357,7 +360,7 @@ impl Daemon {
     async fn serve(
         &mut self,
         calls: &mut mpsc::Receiver<Call>,
-        mut iptables: mpsc::Receiver<Event>,
+        mut iptables: mpsc::Receiver<LegacyRead>,
         mut hangup: Signals,
     ) -> Result<Stopped, Failure> {
         let mut subscription =
@@ -423,10 +426,7 @@ impl Daemon {
                 }
                 Turn::Finished(done) => self.on_finished(done),
                 Turn::Done(done) => self.on_done(done),
-                Turn::LegacyRules(read) => {
-                    self.handle(read);
-                    self.record_hold();
-                }
+                Turn::LegacyRules(read) => self.on_legacy_rules(read),
                 Turn::Unwatched => self.unwatch(),
                 Turn::DataPlane(ready) => {
                     ready.map_err(internal)?;
@@ -489,6 +489,17 @@ impl Daemon {
         self.kernel_reads.note(&changes);
         self.handle_all(changes);
         self.priority.spend();
+    }
+
+    /// Hands the rules of legacy iptables to the policy.
+    fn on_legacy_rules(&mut self, read: LegacyRead) {
+        let LegacyRead { event, digest, changed } = read;
+        self.legacy_rules = digest;
+        let words = format!("rules of `{}` changed", changed.join("`, `"));
+        self.recorder.set_changed_rules((!changed.is_empty()).then_some(words));
+        self.handle(event);
+        self.recorder.set_changed_rules(None);
+        self.record_hold();
     }
 
     fn work_on_static_flows(&mut self) {

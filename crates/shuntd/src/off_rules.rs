@@ -2,7 +2,9 @@
 
 use crate::kept_file::{KeptFile, Replacement};
 use serde::{Deserialize, Serialize};
-use shunt_api::{Failure, FailureCode, OffBy, OffEnd, OffRequest, OffRule, Proto, Selection, Tuple};
+use shunt_api::{
+    EndNames, Failure, FailureCode, OffBy, OffEnd, OffRequest, OffRule, Proto, Selection, Tuple,
+};
 use shunt_bpf::OffMatch;
 use std::{
     path::PathBuf,
@@ -20,6 +22,8 @@ pub(crate) struct KeptRule {
     until: Option<u64>,
     #[serde(default, skip_serializing_if = "OffBy::is_owner")]
     by: OffBy,
+    #[serde(default, skip_serializing_if = "EndNames::are_none")]
+    names: EndNames,
 }
 
 /// What became of a rule.
@@ -81,7 +85,12 @@ impl OffRules {
     /// The rules as clients see them.
     pub(crate) fn list(&self, now: u64) -> Vec<OffRule> {
         let left = |rule: &KeptRule| rule.until.map(|until| until.saturating_sub(now));
-        let view = |rule: &KeptRule| OffRule { which: rule.which.clone(), left_s: left(rule), by: rule.by };
+        let view = |rule: &KeptRule| OffRule {
+            which: rule.which.clone(),
+            left_s: left(rule),
+            by: rule.by,
+            names: rule.names.clone(),
+        };
         self.rules.iter().map(view).collect()
     }
 
@@ -95,7 +104,7 @@ impl OffRules {
     /// # Errors
     /// If it names no connection, lasts too long, or is one too many.
     pub(crate) fn add(&mut self, request: OffRequest, now: u64) -> Result<(), Failure> {
-        let OffRequest { which, for_s, by } = request;
+        let OffRequest { which, for_s, by, names } = request;
         let refused = |code, why: String| Err(Failure::new(code, why));
         if which == Selection::default() {
             let why =
@@ -107,9 +116,9 @@ impl OffRules {
         }
         let until = for_s.map(|seconds| now + seconds);
         let same = self.rules.iter().position(|rule| rule.which == which);
-        let rule = KeptRule { which, until, by };
+        let rule = KeptRule { which, until, by, names };
         match same {
-            Some(at) if self.rules[at] == rule => return Ok(()),
+            Some(at) if self.rules[at].is_like(&rule) => self.rules[at] = rule,
             Some(at) => {
                 let before = std::mem::replace(&mut self.rules[at], rule);
                 self.note(&before, Some(OffEnd::Replaced));
@@ -160,7 +169,7 @@ impl OffRules {
     }
 
     fn note(&mut self, rule: &KeptRule, end: Option<OffEnd>) {
-        self.changes.push(OffChange { which: rule.which.words(), by: rule.by, end });
+        self.changes.push(OffChange { which: rule.words(), by: rule.by, end });
     }
 
     /// What has changed since the last call, oldest first. The daemon takes it at each change, so it is short.
@@ -197,6 +206,16 @@ impl OffRules {
 }
 
 impl KeptRule {
+    /// The connections, with the names of hosts.
+    fn words(&self) -> String {
+        self.which.words_with(&self.names)
+    }
+
+    /// Whether both do the same.
+    fn is_like(&self, other: &Self) -> bool {
+        Self { names: other.names.clone(), ..self.clone() } == *other
+    }
+
     fn has_ended(&self, now: u64) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
@@ -233,7 +252,7 @@ mod tests {
     }
 
     fn request(src: &str, for_s: Option<u64>) -> OffRequest {
-        OffRequest { which: which(src), for_s, by: OffBy::Owner }
+        OffRequest { which: which(src), for_s, by: OffBy::Owner, names: EndNames::default() }
     }
 
     #[test]
@@ -248,8 +267,18 @@ mod tests {
         assert_eq!(
             again.list(1059),
             [
-                OffRule { which: which("192.0.2.1"), left_s: None, by: OffBy::Owner },
-                OffRule { which: which("192.0.2.2"), left_s: Some(1), by: OffBy::Owner },
+                OffRule {
+                    which: which("192.0.2.1"),
+                    left_s: None,
+                    by: OffBy::Owner,
+                    names: EndNames::default()
+                },
+                OffRule {
+                    which: which("192.0.2.2"),
+                    left_s: Some(1),
+                    by: OffBy::Owner,
+                    names: EndNames::default()
+                },
             ]
         );
         assert_eq!(OffRules::load(path.clone(), 1060).list(1060).len(), 1);
@@ -278,6 +307,29 @@ mod tests {
         assert_eq!(changed(&mut rules), ["192.0.2.1 Some(Time)", "192.0.2.2 Some(Removed)"]);
         let mut again = OffRules::load(path, 30);
         assert_eq!(changed(&mut again), ["192.0.2.1 Some(TimeWithoutDaemon)"]);
+    }
+
+    #[test]
+    fn a_rule_is_told_with_the_name_of_its_host_also_after_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("default.off");
+        let mut rules = OffRules::load(path.clone(), 0);
+        let named = |src: &str, name: &str| {
+            let names = EndNames { src: name.to_owned().try_into().ok(), dst: None };
+            OffRequest { names, ..request(src, None) }
+        };
+        let told = |rules: &mut OffRules| -> Vec<String> {
+            rules.take_changes().into_iter().map(|change| change.which).collect()
+        };
+        rules.add(named("192.0.2.1", "laptop"), 0).unwrap();
+        // The same by another name is the same.
+        rules.add(named("192.0.2.1", "notebook"), 0).unwrap();
+        assert_eq!(told(&mut rules), ["laptop (192.0.2.1)"]);
+        rules.file().write().unwrap();
+        let mut again = OffRules::load(path, 0);
+        assert_eq!(String::from(again.list(0)[0].names.src.clone().unwrap()), "notebook");
+        again.remove(Some(&which("192.0.2.1"))).unwrap();
+        assert_eq!(told(&mut again), ["notebook (192.0.2.1)"]);
     }
 
     #[test]
@@ -311,7 +363,7 @@ mod tests {
         );
         assert_eq!(rules.remove(None).unwrap(), 30);
         assert!(rules.is_empty() && rules.matches().is_empty());
-        let all = OffRequest { which: Selection::default(), for_s: None, by: OffBy::Owner };
+        let all = OffRequest { which: Selection::default(), ..request("192.0.2.1", None) };
         assert!(rules.add(all, 0).unwrap_err().message.contains("shunt down"));
         assert!(rules.add(request("10.0.0.1", Some(0)), 0).is_err());
     }

@@ -176,7 +176,7 @@ async fn observe(
         Err(error) => Event::RulesetUnread(error.to_string()),
     };
     let legacy = match LegacyIptables::default().read_if_changed() {
-        Ok(statements) => Event::LegacyRead(statements.unwrap_or_default()),
+        Ok(rules) => Event::LegacyRead(rules.unwrap_or_default().statements),
         Err(error) => Event::LegacyUnread(error.to_string()),
     };
     core.handle_all(Instant::now(), [ruleset, legacy]);

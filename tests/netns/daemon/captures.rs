@@ -145,6 +145,13 @@ fn a_capture_sees_every_packet_and_ends_without_a_trace() {
                 seen.len()
             );
             scene.shuntd.wait_until("the daemon knows that the capture has ended", |s| !is_captured(s, port));
+            let (_, history) = scene.shuntd.request("GET", "/v1/history?for_s=600", "").unwrap();
+            for told in [
+                format!("cause: a capture of packets on a port ({port})"),
+                format!("{port}: the capture of packets ended"),
+            ] {
+                assert!(history.contains(&told), "{engine}: {words}: {told}: {history}");
+            }
             scene.teach();
         }
         scene.shuntd.stop();

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use shunt_api::{Happening, HistoryTable, OffBy, OffEnd};
 use shunt_testkit::{
-    Crossing, Shunt, Shuntd, Topology, daemon_with, port_engine, require_root, rulesets, silent_router,
-    wait_for,
+    Crossing, Shunt, Shuntd, Topology, daemon_with, port_engine, require_root, rulesets, silent,
+    silent_router, wait_for,
 };
 use shunt_wire::Packet;
 use std::time::Duration;
@@ -60,10 +60,11 @@ fn traffic_and_events_are_kept_across_a_restart() {
         Happening::OffAdded { which: which.clone(), by: OffBy::Owner },
         Happening::OffRemoved { which, by: OffBy::Owner, end: Some(OffEnd::Removed) },
         Happening::Invalidated { cause: "off".to_owned(), device: None, object: None },
-        Happening::Invalidated { cause: "link".to_owned(), device: Some("r0".to_owned()), object: None },
     ] {
         assert!(events.contains(&&expected), "{expected:?} is not in {events:#?}");
     }
+    let follows = |what: &&Happening| matches!(what, Happening::Invalidated { cause, .. } if cause == "link" || cause == "netconf");
+    assert!(!events.iter().any(|what| follows(what)), "it follows from the link: {events:#?}");
     let text = shunt.done("history --for 1h");
     assert!(text.starts_with("UTC") && text.contains("the daemon started"), "{text}");
     let text = shunt.done("history --events");
@@ -119,13 +120,14 @@ fn a_default_route_that_comes_back_is_an_event_as_its_removal_is() {
     let lab = silent_router(rulesets::OPEN);
     let shuntd = Shuntd::on(lab.router()).engine("tc").start();
     let route = format!("default via {}", lab.wan().v4);
-    let wanted = ["default route of IPv4 removed, r1", "default route of IPv4 added or changed, r1"];
+    let words = format!("default via {} dev r1", lab.wan().v4);
+    let wanted = [format!("{words} removed"), format!("{words} added")];
     let is_told = |nth: usize| {
         wait_for(SOON, || {
             let (code, text) = shuntd.request("GET", "/v1/history?for_s=600", "").unwrap();
             assert_eq!(code, 200, "{text}");
             let table: HistoryTable = serde_json::from_str(&text).unwrap();
-            table.events.iter().any(|event| event.text.contains(wanted[nth])).then_some(())
+            table.events.iter().any(|event| event.text.contains(&wanted[nth])).then_some(())
         })
         .is_some()
     };
@@ -134,6 +136,93 @@ fn a_default_route_that_comes_back_is_an_event_as_its_removal_is() {
     lab.router().run(&format!("ip route del {route}"));
     assert!(is_told(0), "it is not told that the route was removed");
     shuntd.stop();
+}
+
+fn texts(shuntd: &Shuntd) -> Vec<String> {
+    let (code, text) = shuntd.request("GET", "/v1/history?for_s=600", "").unwrap();
+    assert_eq!(code, 200, "{text}");
+    let table: HistoryTable = serde_json::from_str(&text).unwrap();
+    table.events.into_iter().map(|event| event.text).collect()
+}
+
+#[track_caller]
+fn assert_told(shuntd: &Shuntd, wanted: &str) {
+    let told = wait_for(SOON, || texts(shuntd).iter().any(|text| text.contains(wanted)).then_some(()));
+    assert!(told.is_some(), "{wanted:?} is not in {:#?}", texts(shuntd));
+}
+
+#[test]
+fn a_ruleset_that_is_loaded_again_is_told_by_its_numbers_and_a_single_rule_by_its_handle() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::HOME_GATEWAY);
+    let shuntd = Shuntd::on(lab.router()).engine("tc").start();
+    lab.router().run("nft list ruleset > /tmp/ruleset.$$; (echo flush ruleset; cat /tmp/ruleset.$$) | nft -f -; rm /tmp/ruleset.$$");
+    assert_told(&shuntd, "ruleset reloaded: ");
+    let reloaded = texts(&shuntd).into_iter().find(|text| text.contains("reloaded: ")).unwrap();
+    let (now, before) = reloaded.split_once("reloaded: ").unwrap().1.split_once("; before: ").unwrap();
+    assert_eq!(now, before, "the same ruleset");
+    assert!(now.contains("chain") && now.contains("rule"), "{now}");
+    lab.router().run("nft add table inet one");
+    assert_told(&shuntd, "table inet one added");
+    shuntd.stop();
+}
+
+/// The device is a port of a bridge, so the kernel reports a link that goes down by messages of several kinds.
+#[test]
+fn a_link_that_goes_down_is_one_event_and_a_setting_of_its_port_in_a_bridge_is_another() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent(Topology::bridged_lan(), rulesets::OPEN);
+    let router = lab.router();
+    let shuntd = Shuntd::on(lab.router()).engine("tc").start();
+    let since = texts(&shuntd).len();
+    router.run("ip link set r0 down");
+    assert_told(&shuntd, "r0: link down");
+    router.run("ip link set r0 up");
+    assert_told(&shuntd, "r0: link up");
+    router.run("bridge link set dev r0 isolated on");
+    assert_told(&shuntd, "a setting of its port in the bridge");
+    let told = texts(&shuntd).split_off(since);
+    assert!(told.contains(&"r0: link down".to_owned()), "{told:#?}");
+    let is_expected = |text: &&String| {
+        ["r0: link ", "its port in the bridge", "an address of IPv6"].iter().any(|part| text.contains(part))
+    };
+    assert!(told.iter().all(|text| is_expected(&text)), "{told:#?}");
+    router.run("ip link set r0 mtu 1400");
+    assert_told(&shuntd, "MTU 1400 instead of 1500, r0");
+    shuntd.stop();
+}
+
+#[test]
+fn a_restart_beside_legacy_iptables_tells_a_change_of_rules_only_if_there_is_one() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router("");
+    lab.router().run("iptables-legacy -A FORWARD -j ACCEPT");
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine tc");
+    let causes = || -> Vec<Option<String>> {
+        let table = history(&shunt);
+        let of = |what: &Happening| match what {
+            Happening::Invalidated { cause, object, .. } if cause == "ruleset" => Some(object.clone()),
+            _ => None,
+        };
+        table.events.iter().filter_map(|event| of(&event.what)).collect()
+    };
+    let before = causes();
+    shunt.done("restart");
+    assert!(happened(&history(&shunt)).iter().any(|what| matches!(what, Happening::FlowsKept { .. })));
+    assert_eq!(causes(), before, "no rule has changed");
+    lab.router().run("iptables-legacy -A FORWARD -p tcp -j ACCEPT");
+    let told = wait_for(SOON, || {
+        causes().contains(&Some("rules of `iptables -t filter` changed".to_owned())).then_some(())
+    });
+    assert!(told.is_some(), "{:#?}", causes());
+    shunt.done("down");
 }
 
 #[test]

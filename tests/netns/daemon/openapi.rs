@@ -89,6 +89,7 @@ fn body(method: &str, path: &str) -> String {
         ("post", "/v1/off") => {
             json!({"which": {"src": "192.0.2.1", "proto": "tcp"}, "for_s": 600}).to_string()
         }
+        ("post", "/v1/history") => json!({"verdict": "equal", "connections": 2}).to_string(),
         ("post", "/v1/taps") => json!({"leaving": 0, "entering": [], "for_s": 1}).to_string(),
         ("delete", "/v1/off") => json!({}).to_string(),
         ("delete", "/v1/qos") => json!({"ports": ["r1"]}).to_string(),

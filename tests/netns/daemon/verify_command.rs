@@ -129,6 +129,8 @@ fn is_equal(engine: &str, offloads: bool) {
     assert!(happened(&by(false)) && !happened(&by(true)), "{history:#?}");
     let moved = |name: &'static str| move |what: &Happening| matches!(what, Happening::Invalidated { cause, .. } if cause == name);
     assert!(happened(&moved("verify")) && !happened(&moved("off")), "{history:#?}");
+    let verdict = Happening::Verified { verdict: Verdict::Equal, connections: 4 };
+    assert!(happened(&|what: &Happening| *what == verdict), "{history:#?}");
     if engine == "xdp" {
         assert!(has_engine_programs(&lab), "{:?}", xdp_programs(&lab));
     }

@@ -8,7 +8,10 @@ mod programs;
 mod qdiscs;
 
 use super::*;
-use crate::{Bridged, Connection, EventSource, Link, LinkLayer, PortSetting, Program, Qdisc, SurveyCounts};
+use crate::{
+    Bridged, Connection, EventSource, Link, LinkLayer, Netconf, PortSetting, Program, Qdisc, RouteDetails,
+    SurveyCounts,
+};
 use shunt_api::{Engine, EngineChoice, FilterHook, PortFilter};
 use shunt_wire::Mac;
 use std::net::IpAddr;
@@ -28,6 +31,7 @@ pub(crate) fn link(ifindex: u32, name: &str) -> Link {
         lower: None,
         xdp_prog: None,
         bridge: None,
+        bridge_port: None,
         digest: 0,
     }
 }

@@ -7,7 +7,7 @@ use super::{
     request::Flow,
 };
 use serde::{Deserialize, Serialize};
-use shunt_api::Engine;
+use shunt_api::{Engine, Verdict};
 use shunt_lab::statistics::{difference_of_samples, median, share_interval};
 use std::{cmp::Reverse, collections::BTreeMap, ops::Range};
 
@@ -21,18 +21,6 @@ const MORE_LOSS: f64 = 2.0;
 const SHOWN: usize = 4;
 /// Bytes that a difference shows around the first differing one.
 const AROUND: usize = 24;
-
-/// Whether the two paths send the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Every packet that was compared left as it should, in order, and none was lost, except those that Linux dropped.
-    Equal,
-    /// At least one did not.
-    Differs,
-    /// The run does not carry an answer.
-    CannotTell,
-}
 
 /// The figures of both paths, the first differences, and the verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,10 +2,12 @@
 //! that is not parsed.
 
 use crate::netlink_message::{AF_INET6, Attrs, u16_at, u32_at};
+use shunt_core::BridgePort;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Flags that change with the carrier, which is reported separately, or with captures.
-const DERIVED_FLAGS: u32 = IFF_RUNNING | IFF_PROMISC | IFF_ALLMULTI | IFF_LOWER_UP | IFF_DORMANT;
+/// Flags that are reported separately, change with the carrier, or with captures.
+const DERIVED_FLAGS: u32 = IFF_UP | IFF_RUNNING | IFF_PROMISC | IFF_ALLMULTI | IFF_LOWER_UP | IFF_DORMANT;
+const IFF_UP: u32 = 1;
 const IFF_RUNNING: u32 = 1 << 6;
 const IFF_PROMISC: u32 = 1 << 8;
 const IFF_ALLMULTI: u32 = 1 << 9;
@@ -54,13 +56,18 @@ fn volatile_data(kind: &str) -> &'static [u16] {
 /// Attributes of IFLA_INFO_SLAVE_DATA that change by themselves, by the kind of the master.
 fn volatile_member_data(kind: &str) -> &'static [u16] {
     match kind {
-        // Pending transmissions, three timers, the numbers of known multicast groups and hosts.
-        "bridge" => &[19, 20, 21, 22, 23, 38, 41],
         // The number of link failures.
         "bond" => &[3],
         _ => &[],
     }
 }
+
+const IFLA_BRPORT_STATE: u16 = 1;
+/// What a bridge finds out by itself: the cost, the root and the designated bridge and port, and what MRP has found.
+const DERIVED_BRPORT: [u16; 8] = [3, 13, 14, 15, 16, 17, 35, 36];
+/// Attributes of a port of a bridge that change by themselves: pending transmissions, three timers, padding, the
+/// numbers of known multicast hosts and groups.
+const VOLATILE_BRPORT: [u16; 8] = [19, 20, 21, 22, 23, 26, 38, 41];
 
 /// Attributes of AF_INET6 in IFLA_AF_SPEC that change by themselves: flags set by router advertisements, counters, and
 /// timestamps of addresses and routes.
@@ -82,11 +89,35 @@ pub(super) fn digest(header: &[u8], attrs: Attrs) -> u64 {
     hash.finish()
 }
 
+/// A port of a bridge, from its IFLA_BRPORT_* attributes, which are those of IFLA_INFO_SLAVE_DATA and of IFLA_PROTINFO.
+/// `None` if they are not about a port.
+pub(super) fn bridge_port(port: Attrs) -> Option<BridgePort> {
+    let state = port.u8(IFLA_BRPORT_STATE)?;
+    let (mut settings, mut derived) = (DefaultHasher::new(), DefaultHasher::new());
+    for (kind, value) in port {
+        match kind {
+            IFLA_BRPORT_STATE => {}
+            _ if VOLATILE_BRPORT.contains(&kind) => {}
+            _ if DERIVED_BRPORT.contains(&kind) => (kind, value).hash(&mut derived),
+            _ => (kind, value).hash(&mut settings),
+        }
+    }
+    Some(BridgePort { settings: settings.finish(), state, derived: derived.finish() })
+}
+
+/// The port of a bridge that IFLA_LINKINFO describes; `None` if the device is none.
+pub(super) fn bridge_port_of(info: Attrs) -> Option<BridgePort> {
+    let is_bridge = info.text(IFLA_INFO_SLAVE_KIND).as_deref() == Some("bridge");
+    is_bridge.then(|| bridge_port(info.nested(IFLA_INFO_SLAVE_DATA)))?
+}
+
 fn hash_link_info(info: Attrs, hash: &mut DefaultHasher) {
     let name = |kind| info.text(kind).unwrap_or_default();
     for (kind, value) in info {
         match kind {
             IFLA_INFO_DATA => hash_without(volatile_data(&name(IFLA_INFO_KIND)), value, hash),
+            // See [`bridge_port`].
+            IFLA_INFO_SLAVE_DATA if name(IFLA_INFO_SLAVE_KIND) == "bridge" => {}
             IFLA_INFO_SLAVE_DATA => {
                 hash_without(volatile_member_data(&name(IFLA_INFO_SLAVE_KIND)), value, hash)
             }

@@ -1,8 +1,11 @@
 //! Link messages.
 
-use super::{digest::digest, link_layer::link_layer};
+use super::{
+    digest::{bridge_port, bridge_port_of, digest},
+    link_layer::link_layer,
+};
 use crate::netlink_message::{AF_BRIDGE, AF_UNSPEC, Attrs, u16_at, u32_at};
-use shunt_core::{Bridge, BridgeCalls, Event, Link};
+use shunt_core::{Bridge, BridgeCalls, BridgePort, Event, Link};
 use shunt_wire::Mac;
 use std::time::Duration;
 
@@ -13,6 +16,7 @@ const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
+const IFLA_PROTINFO: u16 = 12;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_PROMISCUITY: u16 = 30;
@@ -44,7 +48,7 @@ pub(super) fn new(payload: &[u8]) -> Option<Event> {
     match *payload.first()? {
         AF_UNSPEC => link(payload).map(Event::Link),
         // A bridge reports the state, flags and VLANs of its ports in this way.
-        AF_BRIDGE => Some(Event::Netconf),
+        AF_BRIDGE => port_of_bridge(payload, |attrs| bridge_port(attrs.nested(IFLA_PROTINFO))),
         family => {
             tracing::debug!(family, "ignoring RTM_NEWLINK of an unknown address family");
             None
@@ -56,7 +60,7 @@ pub(super) fn gone(payload: &[u8]) -> Option<Event> {
     match *payload.first()? {
         AF_UNSPEC => Some(Event::LinkGone { ifindex: u32_at(payload, 4)? }),
         // A port left its bridge; the device still exists.
-        AF_BRIDGE => Some(Event::Netconf),
+        AF_BRIDGE => port_of_bridge(payload, |_| None),
         family => {
             tracing::debug!(family, "ignoring RTM_DELLINK of an unknown address family");
             None
@@ -64,11 +68,26 @@ pub(super) fn gone(payload: &[u8]) -> Option<Event> {
     }
 }
 
+/// A message that cannot be read is about an unknown device, and not one that the policy misses.
+fn port_of_bridge(payload: &[u8], port: impl Fn(Attrs) -> Option<BridgePort>) -> Option<Event> {
+    let attrs = Attrs::after(payload, FIXED_BYTES);
+    let flags = u32_at(payload, 8).unwrap_or_default();
+    Some(Event::BridgePort {
+        ifindex: u32_at(payload, 4).unwrap_or_default(),
+        port: port(attrs),
+        runs: flags & IFF_UP != 0 && has_carrier(flags, attrs),
+    })
+}
+
+fn has_carrier(flags: u32, attrs: Attrs) -> bool {
+    let operstate = attrs.u8(IFLA_OPERSTATE).unwrap_or(IF_OPER_UNKNOWN);
+    flags & IFF_LOWER_UP != 0 && matches!(operstate, IF_OPER_UP | IF_OPER_UNKNOWN)
+}
+
 fn link(payload: &[u8]) -> Option<Link> {
     let flags = u32_at(payload, 8)?;
     let attrs = Attrs::after(payload, FIXED_BYTES);
     let kind = kind(attrs);
-    let operstate = attrs.u8(IFLA_OPERSTATE).unwrap_or(IF_OPER_UNKNOWN);
     let is_pair = matches!(kind.as_deref(), Some("veth" | "netkit" | "vxcan"));
     let lower = attrs.u32(IFLA_LINK).filter(|index| *index != 0);
     Some(Link {
@@ -77,7 +96,7 @@ fn link(payload: &[u8]) -> Option<Link> {
         bus: attrs.text(IFLA_PARENT_DEV_BUS_NAME),
         layer: link_layer(u16_at(payload, 2)?, flags, kind.as_deref(), link_info(attrs)),
         up: flags & IFF_UP != 0,
-        carrier: flags & IFF_LOWER_UP != 0 && matches!(operstate, IF_OPER_UP | IF_OPER_UNKNOWN),
+        carrier: has_carrier(flags, attrs),
         // Wireless drivers report scans and associations as an RTM_NEWLINK with a name but without an MTU; such a
         // message does not describe the link.
         mtu: attrs.u32(IFLA_MTU)?,
@@ -86,6 +105,7 @@ fn link(payload: &[u8]) -> Option<Link> {
         lower: lower.filter(|_| !is_pair && !attrs.has(IFLA_LINK_NETNSID)),
         xdp_prog: xdp_prog(attrs.nested(IFLA_XDP)),
         bridge: (kind.as_deref() == Some("bridge")).then(|| bridge(attrs)),
+        bridge_port: bridge_port_of(attrs.nested(IFLA_LINKINFO)),
         digest: digest(payload, attrs),
         kind,
     })

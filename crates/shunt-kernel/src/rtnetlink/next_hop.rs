@@ -3,15 +3,14 @@
 use super::{
     RTM_NEWNEIGH,
     neighbour::{FIXED_BYTES, NDA_DST, is_unanswered},
-    way_out::{FIXED, RTA_OIF, family_and_bytes, route_to},
+    route,
+    way_out::{family_and_bytes, route_to},
 };
 use crate::{Error, netlink_channel::Channel, netlink_message::Attrs};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use std::net::IpAddr;
 
 const RTM_GETNEIGH: u16 = 30;
-const RTA_GATEWAY: u16 = 5;
-const RTA_VIA: u16 = 18;
 
 /// A next hop without an answer to ARP or neighbour discovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +29,11 @@ pub struct SilentHop {
 pub fn silent_hop_to(addr: IpAddr) -> Result<Option<SilentHop>, Error> {
     let mut channel = Channel::open(NETLINK_ROUTE, "NETLINK_ROUTE")?;
     let routes = route_to(&mut channel, addr, 0)?;
-    let hop = routes.iter().find_map(|route| hop_of(Attrs::after(&route.payload, FIXED), addr));
-    let Some(hop) = hop else { return Ok(None) };
+    let hops = routes.iter().flat_map(|found| route::hops(Attrs::after(&found.payload, route::FIXED_BYTES)));
+    // A route without a gateway leads to the destination itself.
+    let mut hops =
+        hops.filter_map(|hop| Some(SilentHop { ifindex: hop.device?, addr: hop.gateway.unwrap_or(addr) }));
+    let Some(hop) = hops.next() else { return Ok(None) };
     let (family, bytes) = family_and_bytes(hop.addr);
     let mut fixed = [0; FIXED_BYTES];
     fixed[0] = family;
@@ -45,10 +47,4 @@ pub fn silent_hop_to(addr: IpAddr) -> Result<Option<SilentHop>, Error> {
         Err(Error::Refused { .. }) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// The next hop of a route: its gateway, or the destination itself. `None` if the gateway is of the other family.
-fn hop_of(route: Attrs<'_>, to: IpAddr) -> Option<SilentHop> {
-    let addr = route.addr(RTA_GATEWAY).unwrap_or(to);
-    (!route.has(RTA_VIA)).then_some(SilentHop { ifindex: route.u32(RTA_OIF)?, addr })
 }

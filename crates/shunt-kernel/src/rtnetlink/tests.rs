@@ -6,13 +6,16 @@ use netlink_packet_core::NetlinkMessage;
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage as Rt,
     address::{AddressAttribute, AddressMessage},
-    link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, State},
+    link::{
+        BridgePortState, InfoBridgePort, InfoKind, InfoPortData, InfoPortKind, LinkAttribute, LinkFlags,
+        LinkInfo, LinkLayerType, LinkMessage, LinkXdp, State,
+    },
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
-    route::{RouteAddress, RouteAttribute, RouteFlags, RouteMessage},
+    route::{RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteProtocol, RouteType},
     rule::RuleMessage,
     tc::{TcAttribute, TcHandle, TcMessage},
 };
-use shunt_core::{Link, LinkLayer, Qdisc};
+use shunt_core::{DefaultRoute, Link, LinkLayer, Netconf, NextHop, Qdisc, RouteChange, RouteDetails, Scope};
 use shunt_wire::Mac;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -82,6 +85,7 @@ fn a_vlan_device_reports_its_lower_device_and_its_bridge() {
         lower: Some(3),
         xdp_prog: Some(42),
         bridge: None,
+        bridge_port: None,
     };
     assert_eq!(seen, expected);
 }
@@ -131,8 +135,57 @@ fn a_port_that_leaves_its_bridge_is_not_a_link_that_is_gone() {
     message.header.index = 7;
     assert_eq!(event_of(Rt::DelLink(message.clone())), Some(Event::LinkGone { ifindex: 7 }));
     message.header.interface_family = AddressFamily::Bridge;
-    assert_eq!(event_of(Rt::DelLink(message.clone())), Some(Event::Netconf));
-    assert_eq!(event_of(Rt::NewLink(message)), Some(Event::Netconf));
+    let event = Event::BridgePort { ifindex: 7, port: None, runs: false };
+    assert_eq!(event_of(Rt::DelLink(message.clone())), Some(event.clone()));
+    assert_eq!(event_of(Rt::NewLink(message)), Some(event));
+}
+
+#[test]
+fn a_port_of_a_bridge_has_settings_apart_from_what_the_bridge_derives() {
+    let port = |state, cost, isolated| {
+        let data = vec![
+            InfoBridgePort::State(state),
+            InfoBridgePort::Cost(cost),
+            InfoBridgePort::Isolated(isolated),
+            InfoBridgePort::HoldTimer(cost.into()),
+        ];
+        let more = vec![
+            LinkInfo::PortKind(InfoPortKind::Bridge),
+            LinkInfo::PortData(InfoPortData::BridgePort(data)),
+        ];
+        let mut message = link_message(InfoKind::Dummy, vec![]);
+        message.attributes.iter_mut().for_each(|attribute| {
+            if let LinkAttribute::LinkInfo(info) = attribute {
+                info.extend(more.clone());
+            }
+        });
+        link(message)
+    };
+    let before = port(BridgePortState::Forwarding, 2, false);
+    let of = |link: &Link| link.bridge_port.unwrap();
+    assert_eq!(of(&before).state, 3);
+    let disabled = port(BridgePortState::Disabled, 2, false);
+    assert_eq!((of(&disabled).state, of(&disabled).settings), (0, of(&before).settings));
+    let dearer = port(BridgePortState::Forwarding, 100, false);
+    assert_eq!(of(&dearer).settings, of(&before).settings);
+    assert_ne!(of(&dearer).derived, of(&before).derived);
+    let isolated = port(BridgePortState::Forwarding, 2, true);
+    assert_ne!(of(&isolated).settings, of(&before).settings);
+    assert_eq!(of(&isolated).derived, of(&before).derived);
+    for other in [&disabled, &dearer, &isolated] {
+        assert_eq!(other.digest, before.digest, "the rest of the link is the same");
+    }
+    assert_eq!(link(link_message(InfoKind::Dummy, vec![])).bridge_port, None);
+}
+
+#[test]
+fn a_link_that_is_set_down_has_the_same_settings() {
+    let mut message = link_message(InfoKind::Dummy, vec![]);
+    message.header.flags = LinkFlags::Up | LinkFlags::LowerUp;
+    let up = link(message.clone());
+    message.header.flags = LinkFlags::empty();
+    let down = link(message);
+    assert!(up.up && !down.up && up.digest == down.digest);
 }
 
 #[test]
@@ -168,8 +221,8 @@ fn a_cloned_route_is_ignored() {
 fn a_route_concerns_its_destination_and_one_of_another_family_concerns_everything() {
     let mut message = RouteMessage::default();
     let of = |message: &RouteMessage| match event_of(Rt::NewRoute(message.clone())) {
-        Some(Event::Route(scope, device))
-            if event_of(Rt::DelRoute(message.clone())) == Some(Event::RouteGone(scope, device)) =>
+        Some(Event::Route(scope, details))
+            if event_of(Rt::DelRoute(message.clone())) == Some(Event::RouteGone(scope, details.clone())) =>
         {
             scope
         }
@@ -192,6 +245,51 @@ fn a_route_concerns_its_destination_and_one_of_another_family_concerns_everythin
         vec![RouteAttribute::Destination(RouteAddress::Inet6("2001:db8::".parse().unwrap()))];
     message.header.destination_prefix_length = 32;
     assert_eq!(of(&message), Scope::Prefix { addr: "2001:db8::".parse().unwrap(), len: 32 });
+}
+
+#[test]
+fn a_default_route_has_its_next_hops_and_what_became_of_it() {
+    let mut message = RouteMessage::default();
+    message.header.address_family = AddressFamily::Inet;
+    message.header.kind = RouteType::Unicast;
+    message.header.table = 254;
+    message.attributes = vec![
+        RouteAttribute::Table(254),
+        RouteAttribute::Gateway(RouteAddress::Inet(Ipv4Addr::new(192, 0, 2, 1))),
+        RouteAttribute::Oif(3),
+        RouteAttribute::Priority(50),
+    ];
+    let details = |message: &RouteMessage, flags| {
+        let mut message = NetlinkMessage::from(Rt::NewRoute(message.clone()));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        bytes[6..8].copy_from_slice(&u16::to_ne_bytes(flags));
+        match Messages(&bytes).next().unwrap().map(|message| event(&message)) {
+            Ok(Some(Event::Route(_, details))) => details,
+            other => panic!("{other:?}"),
+        }
+    };
+    let hop = NextHop { gateway: Some("192.0.2.1".parse().unwrap()), device: Some(3) };
+    let route = DefaultRoute { hops: vec![hop], metric: 50, ..DefaultRoute::default() };
+    let is = |change| RouteDetails {
+        device: Some(3),
+        by_kernel: false,
+        default: Some(Box::new(DefaultRoute { change, ..route.clone() })),
+    };
+    assert_eq!(details(&message, 0x400), is(RouteChange::Added));
+    assert_eq!(details(&message, 0x500), is(RouteChange::Replaced));
+    assert_eq!(details(&message, 0), is(RouteChange::Either));
+    message.header.table = 100;
+    message.header.kind = RouteType::Unreachable;
+    message.attributes = vec![RouteAttribute::Table(100)];
+    let unreachable = details(&message, 0x400).default.unwrap();
+    let DefaultRoute { kind, hops, metric, table, .. } = *unreachable;
+    assert_eq!((kind, hops, metric, table), (Some("unreachable"), vec![], 0, Some(100)));
+    message.header.destination_prefix_length = 24;
+    message.header.protocol = RouteProtocol::Kernel;
+    let other = details(&message, 0x400);
+    assert_eq!((other.by_kernel, other.default), (true, None));
 }
 
 fn neighbour_message(addr: IpAddr, state: NeighbourState) -> NeighbourMessage {
@@ -293,8 +391,8 @@ fn other_messages_are_reported_without_details() {
     assert_eq!(event_of(Rt::NewRule(RuleMessage::default())), Some(Event::Rule));
     assert_eq!(event_of(Rt::DelRule(RuleMessage::default())), Some(Event::Rule));
     for (kind, expected) in [
-        (RTM_NEWNETCONF, Event::Netconf),
-        (RTM_NEWVLAN, Event::Netconf),
+        (RTM_NEWNETCONF, Event::Netconf(Netconf::Unknown)),
+        (RTM_NEWVLAN, Event::BridgeVlans { ifindex: 0 }),
         (RTM_NEWNEXTHOP, Event::Nexthop),
         (RTM_DELNEXTHOPBUCKET, Event::Nexthop),
     ] {

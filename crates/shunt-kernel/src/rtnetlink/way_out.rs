@@ -1,24 +1,21 @@
 //! The devices by which the rest of the world is reached.
 
-use super::RTM_NEWROUTE;
+use super::{
+    RTM_NEWROUTE,
+    route::{FIXED_BYTES, hops},
+};
 use crate::{
     Error,
     netlink_channel::{Answer, Channel},
-    netlink_message::{AF_INET, AF_INET6, Attrs, u16_at, u32_at},
+    netlink_message::{AF_INET, AF_INET6, Attrs},
 };
 use netlink_sys::protocols::NETLINK_ROUTE;
 use std::{collections::BTreeSet, net::IpAddr};
 
 const RTM_GETROUTE: u16 = 26;
-/// The size of struct rtmsg.
-pub(super) const FIXED: usize = 12;
 /// Return the route itself, with all of its next hops.
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTA_DST: u16 = 1;
-pub(super) const RTA_OIF: u16 = 4;
-const RTA_MULTIPATH: u16 = 9;
-/// The size of struct rtnexthop, which begins with its length and has the device at 4.
-const NEXT_HOP: usize = 8;
 
 /// The devices of the routes to these addresses, in the network namespace of the calling thread. An address without a
 /// route has none. Nothing is sent to the addresses.
@@ -39,7 +36,7 @@ pub fn devices_to(addrs: &[IpAddr]) -> Result<BTreeSet<u32>, Error> {
 /// The route to an address; nothing if there is none, or one that refuses.
 pub(super) fn route_to(channel: &mut Channel, addr: IpAddr, flags: u32) -> Result<Vec<Answer>, Error> {
     let (family, bytes) = family_and_bytes(addr);
-    let mut fixed = [0; FIXED];
+    let mut fixed = [0; FIXED_BYTES];
     (fixed[0], fixed[1]) = (family, bytes.len() as u8 * 8);
     fixed[8..].copy_from_slice(&flags.to_ne_bytes());
     match channel.request("RTM_GETROUTE", RTM_GETROUTE, &fixed, |batch| batch.put(RTA_DST, &bytes)) {
@@ -60,20 +57,15 @@ pub(super) fn family_and_bytes(addr: IpAddr) -> (u8, Vec<u8>) {
 }
 
 fn devices_of(payload: &[u8]) -> Vec<u32> {
-    let attrs = Attrs::after(payload, FIXED);
-    let mut devices: Vec<u32> = attrs.u32(RTA_OIF).into_iter().collect();
-    let mut hops = attrs.get(RTA_MULTIPATH).unwrap_or_default();
-    while let (Some(len), Some(device)) = (u16_at(hops, 0), u32_at(hops, 4)) {
-        devices.push(device);
-        let Some(rest) = hops.get(usize::from(len).next_multiple_of(4).max(NEXT_HOP)..) else { break };
-        hops = rest;
-    }
-    devices
+    hops(Attrs::after(payload, FIXED_BYTES)).into_iter().filter_map(|hop| hop.device).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::route::{RTA_MULTIPATH, RTA_OIF},
+        *,
+    };
 
     #[test]
     fn each_next_hop_of_a_route_has_a_device() {
@@ -89,9 +81,9 @@ mod tests {
             bytes.extend(value);
             bytes
         };
-        let single = [vec![0; FIXED], attribute(RTA_OIF, &7u32.to_ne_bytes())].concat();
+        let single = [vec![0; FIXED_BYTES], attribute(RTA_OIF, &7u32.to_ne_bytes())].concat();
         assert_eq!(devices_of(&single), [7]);
-        let multi = [vec![0; FIXED], attribute(RTA_MULTIPATH, &[hop(3), hop(4)].concat())].concat();
+        let multi = [vec![0; FIXED_BYTES], attribute(RTA_MULTIPATH, &[hop(3), hop(4)].concat())].concat();
         assert_eq!(devices_of(&multi), [3, 4]);
         assert_eq!(devices_of(&multi[..multi.len() - 13]), Vec::<u32>::new());
         assert_eq!(devices_of(&[]), Vec::<u32>::new());

@@ -3,6 +3,7 @@
 use crate::netns::{NetNs, sh};
 use shunt_kernel::LegacyIptables;
 use std::{
+    collections::BTreeSet,
     net::UdpSocket,
     time::{Duration, Instant},
 };
@@ -12,7 +13,7 @@ fn read_if_changed(legacy: &mut LegacyIptables) -> Option<Vec<String>> {
     let found = legacy.read_if_changed().unwrap()?;
     let line =
         |s: &shunt_core::Statement| format!("{} {} {} {} {}", s.family, s.table, s.chain, s.handle, s.name);
-    let mut found: Vec<String> = found.iter().map(line).collect();
+    let mut found: Vec<String> = found.statements.iter().map(line).collect();
     found.sort();
     Some(found)
 }
@@ -80,6 +81,8 @@ fn a_change_of_any_rule_is_reported_and_a_change_of_counters_is_not() {
         }
         assert_ne!(sh("iptables-legacy -vnL INPUT"), before, "the counters must have changed");
         assert_eq!(read_if_changed(&mut legacy), None);
+        let mut digests =
+            BTreeSet::from([LegacyIptables::default().read_if_changed().unwrap().unwrap().digest]);
         for change in [
             "iptables-legacy -P FORWARD DROP",
             "iptables-legacy -A FORWARD -p udp --dport 5000 -j ACCEPT",
@@ -91,8 +94,16 @@ fn a_change_of_any_rule_is_reported_and_a_change_of_counters_is_not() {
             "ip6tables-legacy -F",
         ] {
             sh(change);
-            assert_eq!(read_if_changed(&mut legacy), Some(Vec::new()), "{change}");
+            let rules = legacy.read_if_changed().unwrap().expect(change);
+            assert_eq!(rules.statements, [], "{change}");
+            let table = if change.contains("-t nat") { "nat" } else { "filter" };
+            let command = change.split('-').next().unwrap();
+            assert_eq!(rules.changed, [format!("{command} -t {table}")], "{change}");
             assert_eq!(read_if_changed(&mut legacy), None, "{change}");
+            // Another process finds the same number.
+            let again = LegacyIptables::default().read_if_changed().unwrap().unwrap();
+            assert_eq!(again.digest, rules.digest, "{change}");
+            assert!(digests.insert(rules.digest), "{change}");
         }
     });
 }

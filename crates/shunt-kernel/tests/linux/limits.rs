@@ -267,7 +267,7 @@ fn legacy_iptables_limits_the_same_traffic() {
         ns.enter(|| {
             sh(&with("iptables-legacy", rules));
             let read = LegacyIptables::default().read_if_changed().unwrap().unwrap();
-            assert_eq!(described(&read), expected, "{rules}");
+            assert_eq!(described(&read.statements), expected, "{rules}");
         });
     }
 }

@@ -1,7 +1,10 @@
 //! The events of changes in the kernel.
 
 use crate::{listener::Listener, netns::sh};
-use shunt_core::{Event, EventSource, LinkLayer, Qdisc, Scope};
+use shunt_core::{
+    DefaultRoute, Event, EventSource, LinkLayer, Netconf, NextHop, Qdisc, RouteChange, RouteDetails, Scope,
+    Sysctl, SysctlOf,
+};
 use shunt_wire::Mac;
 use std::net::IpAddr;
 
@@ -66,6 +69,39 @@ fn upper_devices_and_bridge_ports_are_reported_with_their_relations() {
 }
 
 #[test]
+fn a_port_of_a_bridge_is_reported_the_same_by_both_kinds_of_messages() {
+    Listener::in_new_namespace(|mut listener| {
+        sh(
+            "ip link add d0 type veth peer name d0p; ip link add br0 up type bridge; ip link set d0 master br0",
+        );
+        let port = listener.wait_for_link(|link| link.name == "d0" && link.bridge_port.is_some());
+        let before = port.bridge_port.unwrap();
+        listener.events_so_far();
+        let mut reported = |script: &str| {
+            sh(script);
+            let of_port = |event: Event| match event {
+                Event::BridgePort { ifindex, port: Some(now), runs } if ifindex == port.ifindex => {
+                    Some((now, runs))
+                }
+                _ => None,
+            };
+            listener.events_so_far().into_iter().filter_map(of_port).next_back().expect(script)
+        };
+        let (isolated, _) = reported("bridge link set dev d0 isolated on");
+        assert_ne!(isolated.settings, before.settings);
+        let (again, runs) = reported("bridge link set dev d0 isolated off");
+        assert_eq!((again.settings, again.state, runs), (before.settings, 0, false));
+        let (dearer, _) = reported("bridge link set dev d0 cost 77");
+        assert_eq!(dearer.settings, before.settings);
+        assert_ne!(dearer.derived, before.derived);
+        let (forwarding, runs) = reported("ip link set d0p up; ip link set d0 up");
+        assert_eq!((forwarding.settings, forwarding.state, runs), (before.settings, 3, true));
+        let (disabled, runs) = reported("ip link set d0 down");
+        assert_eq!((disabled.settings, disabled.state, runs), (before.settings, 0, false));
+    });
+}
+
+#[test]
 fn addresses_routes_rules_and_nexthops_are_reported() {
     Listener::in_new_namespace(|mut listener| {
         sh("ip link add d0 type veth peer name d0p; ip link set d0p up; ip link set d0 up");
@@ -75,22 +111,40 @@ fn addresses_routes_rules_and_nexthops_are_reported() {
         sh("ip addr add 2001:db8::1/64 dev d0 nodad");
         listener.wait_for(&Event::Address { ifindex, addr: ip("2001:db8::1"), prefix: 64 });
         listener.events_so_far();
+        let route = || RouteDetails::from(Some(ifindex));
+        let default = |gateway, change| {
+            let hop = NextHop { gateway: Some(ip(gateway)), device: Some(ifindex) };
+            let default = DefaultRoute { hops: vec![hop], metric: 50, change, ..DefaultRoute::default() };
+            RouteDetails { default: Some(Box::new(default)), ..route() }
+        };
+        let sysctl = |family, of| {
+            Event::Netconf(Netconf::Changed(Sysctl { family, of, name: "forwarding", value: 1 }))
+        };
         for (script, expected) in [
-            (
-                "ip route add 198.51.100.0/24 via 192.0.2.9",
-                Event::Route(prefix("198.51.100.0", 24), Some(ifindex)),
-            ),
-            ("ip route del 198.51.100.0/24", Event::RouteGone(prefix("198.51.100.0", 24), Some(ifindex))),
+            ("ip route add 198.51.100.0/24 via 192.0.2.9", Event::Route(prefix("198.51.100.0", 24), route())),
+            ("ip route del 198.51.100.0/24", Event::RouteGone(prefix("198.51.100.0", 24), route())),
             (
                 "ip route add 2001:db8:1::/64 via 2001:db8::9",
-                Event::Route(prefix("2001:db8:1::", 64), Some(ifindex)),
+                Event::Route(prefix("2001:db8:1::", 64), route()),
+            ),
+            (
+                "ip route add default via 192.0.2.9 metric 50",
+                Event::Route(prefix("0.0.0.0", 0), default("192.0.2.9", RouteChange::Added)),
+            ),
+            (
+                "ip route change default via 192.0.2.8 metric 50",
+                Event::Route(prefix("0.0.0.0", 0), default("192.0.2.8", RouteChange::Replaced)),
+            ),
+            (
+                "ip route del default",
+                Event::RouteGone(prefix("0.0.0.0", 0), default("192.0.2.8", RouteChange::Either)),
             ),
             ("ip rule add from 192.0.2.0/24 lookup 100", Event::Rule),
             ("ip rule del from 192.0.2.0/24 lookup 100", Event::Rule),
             ("ip -6 rule add from 2001:db8::/64 lookup 100", Event::Rule),
             ("ip nexthop add id 5 via 192.0.2.9 dev d0", Event::Nexthop),
-            ("echo 1 > /proc/sys/net/ipv4/conf/d0/forwarding", Event::Netconf),
-            ("echo 1 > /proc/sys/net/ipv6/conf/all/forwarding", Event::Netconf),
+            ("echo 1 > /proc/sys/net/ipv4/conf/d0/forwarding", sysctl("ipv4", SysctlOf::Device(ifindex))),
+            ("echo 1 > /proc/sys/net/ipv6/conf/all/forwarding", sysctl("ipv6", SysctlOf::All)),
         ] {
             sh(script);
             let events = listener.events_so_far();

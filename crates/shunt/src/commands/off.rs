@@ -16,7 +16,9 @@ use crate::{
 };
 use clap::Args;
 use hyper::Method;
-use shunt_api::{Count, Failure, FailureCode, OffBy, OffRemoval, OffRequest, OffRule, Selection};
+use shunt_api::{
+    Count, EndNames, Failure, FailureCode, Network, OffBy, OffRemoval, OffRequest, OffRule, Selection,
+};
 use std::{net::IpAddr, time::Duration};
 use view::OffRules;
 
@@ -36,7 +38,7 @@ pub(super) async fn turn_off(
     time: Duration,
     by: OffBy,
 ) -> anyhow::Result<()> {
-    let rule = OffRequest { which, for_s: Some(time.as_secs() + 1), by };
+    let rule = OffRequest { which, for_s: Some(time.as_secs() + 1), by, names: EndNames::default() };
     client.send(Method::POST, PATH, &rule).await.map(|_: Count| ())
 }
 
@@ -109,19 +111,18 @@ impl Command for OffArgs {
     async fn run(plan: OffPlan, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
         let client = &context.client;
         let mut asked = None;
-        match plan {
-            OffPlan::Show => {}
-            OffPlan::Add { which, for_s } => {
-                for which in look_up(&which, client, OF_OFF).await? {
-                    let request = OffRequest { which, for_s, by: OffBy::Owner };
-                    let _: Count = client.send(Method::POST, PATH, &request).await?;
-                }
-                asked = which.address();
+        if let OffPlan::Add { which, for_s } = plan {
+            let selections = look_up(&which, client, OF_OFF).await?;
+            let known = KnownHosts::read(client).await;
+            for which in selections {
+                let names = end_names(&known, &which);
+                let request = OffRequest { which, for_s, by: OffBy::Owner, names };
+                let _: Count = client.send(Method::POST, PATH, &request).await?;
             }
+            asked = which.address().map(|address| (address, known));
         }
         let rules = rules(client).await?;
-        if let Some(address) = asked {
-            let known = KnownHosts::read(client).await;
+        if let Some((address, known)) = asked {
             other_addresses(&known, address, &rules).iter().for_each(|note| write_stderr(note));
         }
         show(&OffRules(rules))
@@ -167,6 +168,15 @@ async fn look_up(
         )),
         None => failure,
     })
+}
+
+/// The names of the hosts at both ends.
+fn end_names(known: &KnownHosts, which: &Selection) -> EndNames {
+    let name = |network: Option<Network>| {
+        let (name, _) = known.host_of(network?.only()?)?;
+        name.to_owned().try_into().ok()
+    };
+    EndNames { src: name(which.src), dst: name(which.dst) }
 }
 
 /// A line that says for which other addresses of the host the fast path stays on.
@@ -282,6 +292,19 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_has_the_names_of_its_hosts() {
+        let known = KnownHosts::sample();
+        let words = |src: &str, dst: &str| {
+            let [src, dst] = [src, dst].map(|end| end.parse().ok());
+            let which = Selection { src, dst, sport: Some(40000), ..Selection::default() };
+            which.words_with(&end_names(&known, &which))
+        };
+        assert_eq!(words("192.168.1.4", ""), "laptop (192.168.1.4:40000)");
+        assert_eq!(words("192.168.1.5", "192.168.1.3"), "printer (192.168.1.5:40000) tv (192.168.1.3)");
+        assert_eq!(words("192.168.1.0/24", "198.51.100.1"), "192.168.1.0/24 --sport 40000 198.51.100.1");
+    }
+
+    #[test]
     fn one_address_of_a_host_names_the_others_that_stay_on() {
         let known = KnownHosts::sample();
         let address: IpAddr = "192.168.1.3".parse().unwrap();
@@ -289,6 +312,7 @@ mod tests {
             which: Selection { src: Some(src.parse().unwrap()), ..Selection::default() },
             left_s: None,
             by: OffBy::Owner,
+            names: EndNames::default(),
         };
         let said = other_addresses(&known, address, &[rule("192.168.1.3")]).unwrap();
         assert_eq!(

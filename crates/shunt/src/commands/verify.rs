@@ -20,7 +20,7 @@ use nix::unistd::geteuid;
 use serde::Serialize;
 use shunt_api::{
     Connection, Count, Direction, Engine, EnteringTap, Failure, FailureCode, FlowState, Instance, OffBy,
-    OffRule, Selection, TapRequest,
+    OffRule, Selection, TapRequest, Verdict, Verified,
 };
 use shunt_inspect::verify::{self, Flow, Owner, Request, Taps, VerifyError, Way};
 use std::time::Duration;
@@ -28,6 +28,8 @@ use std::time::Duration;
 const STARTED: &str = "shunt: verifying; Ctrl-C ends it and shows what was seen\n";
 /// The path of the programs that see the frames which XDP forwards.
 const TAPS: &str = "/v1/taps";
+/// The path of the history, which has the verdicts.
+const HISTORY: &str = "/v1/history";
 /// How long rates are measured to find the busiest connections, in milliseconds.
 const RATE_OVER_MS: u64 = 500;
 /// A connection with a rule of its own takes one of the 32 rules of `shunt off`.
@@ -101,8 +103,12 @@ impl Command for VerifyArgs {
         let request = Request { flows: flows(&chosen.connections), time, doubts: chosen.doubts };
         let instance = context.instance.clone();
         measure_and_show(show, move |stop| {
+            let connections = of_each.len();
             let mut paths = Paths::new(&instance, of_each)?;
-            Ok(verify::run(&request, stop, &mut paths, || write_stderr(STARTED)).map_err(failure)?)
+            let report =
+                verify::run(&request, stop, &mut paths, || write_stderr(STARTED)).map_err(failure)?;
+            paths.note(report.verdict, connections);
+            Ok(report)
         })
         .await
     }
@@ -199,8 +205,16 @@ impl Paths {
         Ok(Self { client: Client::new(instance), runtime, rules, now: Way::Fast })
     }
 
-    fn ask<B: Serialize + Sync>(&self, method: Method, body: &B) -> Result<(), String> {
-        let answer = self.runtime.block_on(self.client.send::<Count>(method, TAPS, body));
+    /// Notes the verdict in the history.
+    fn note(&self, verdict: Verdict, connections: usize) {
+        let verified = Verified { verdict, connections: u16::try_from(connections).unwrap_or(u16::MAX) };
+        if let Err(why) = self.ask(Method::POST, HISTORY, &verified) {
+            write_stderr(&format!("shunt: the verdict is not in the history: {why}\n"));
+        }
+    }
+
+    fn ask<B: Serialize + Sync>(&self, method: Method, path: &str, body: &B) -> Result<(), String> {
+        let answer = self.runtime.block_on(self.client.send::<Count>(method, path, body));
         answer.map(drop).map_err(|error| format!("{error:#}"))
     }
 }
@@ -226,11 +240,11 @@ impl Owner for Paths {
         };
         let entering = taps.ports.iter().map(tap).collect();
         let request = TapRequest { leaving: taps.leaving, entering, for_s: time.as_secs() + 1 };
-        self.ask(Method::POST, &request)
+        self.ask(Method::POST, TAPS, &request)
     }
 
     fn detach(&mut self) -> Result<(), String> {
-        self.ask(Method::DELETE, &())
+        self.ask(Method::DELETE, TAPS, &())
     }
 }
 

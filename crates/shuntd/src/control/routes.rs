@@ -99,7 +99,7 @@ fn paths() -> OpenApiRouter<AppState> {
         .routes(routes!(slow::slow))
         .routes(routes!(why))
         .routes(routes!(conntrack))
-        .routes(routes!(history::history))
+        .routes(routes!(history::history, history::add_verdict))
         .routes(routes!(watch))
         .routes(routes!(usage::usage))
         .routes(routes!(flush))

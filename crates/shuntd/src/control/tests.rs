@@ -73,6 +73,7 @@ async fn answer_calls(mut calls: mpsc::Receiver<Call>) {
                 reply.send(Job::new(move || Ok(none()))).is_err()
             }
             Call::History(_, reply) => reply.send(Job::new(|| Ok(HistoryTable::default()))).is_err(),
+            Call::Verified(_, reply) => reply.send(()).is_err(),
             Call::MeasurePrograms(reply) => reply.send(()).is_err(),
             Call::Watch(reply) => {
                 let (events, watcher) = broadcast::channel(1);

@@ -13,14 +13,19 @@ impl Daemon {
     pub(super) fn handle_all(&mut self, events: Vec<Event>) {
         tracing::trace!(?events);
         let mut ports_changed = false;
-        for action in self.core.handle_all(Instant::now(), events) {
+        let actions = self.core.handle_all(Instant::now(), events);
+        let links_changed = self.note_links();
+        for action in actions {
             ports_changed |= matches!(
                 action,
                 Action::Attach(_) | Action::Set(_) | Action::Detach { .. } | Action::MoveEpoch(Cause::Link)
             );
             self.perform(action);
         }
-        self.note_default_routes();
+        if links_changed {
+            self.forget_hosts();
+        }
+        self.note_told();
         if ports_changed {
             self.static_flows.follow_ports();
         }
@@ -43,8 +48,8 @@ impl Daemon {
         match action {
             Action::MoveEpoch(cause) => {
                 self.plane.control().move_epoch();
-                let change = self.core.take_change(cause);
-                self.count_move(cause, change);
+                let changes = self.core.take_changes(cause, Scope::Everything);
+                self.count_move(cause, changes);
             }
             Action::MoveEpochFor(cause, scope) => self.move_epoch_for(cause, scope),
             Action::Beat => self.beat(),
@@ -96,26 +101,32 @@ impl Daemon {
         };
         match dependency.map(|dependency| self.plane.note_change(dependency)) {
             // The filter of the socket may have moved it, before the daemon heard of the change.
-            Some(Ok(false)) if self.plane.control().epoch() == self.counted_epoch => {}
+            Some(Ok(false)) if self.plane.control().epoch() == self.counted_epoch => {
+                self.core.pass_changes(cause, scope);
+            }
             Some(Ok(_)) => {
-                let change = self.core.take_change(cause);
-                self.count_move(cause, change);
+                let changes = self.core.take_changes(cause, scope);
+                self.count_move(cause, changes);
             }
             Some(Err(error)) => {
                 tracing::debug!("cannot tell which flows a change concerns: {error}");
-                self.perform(Action::MoveEpoch(cause));
+                self.plane.control().move_epoch();
+                let changes = self.core.take_changes(cause, scope);
+                self.count_move(cause, changes);
             }
             None => self.perform(Action::MoveEpoch(cause)),
         }
     }
 
-    /// Counts a move of the epoch, and notes the change.
-    pub(super) fn count_move(&mut self, cause: Cause, change: ChangeDetails) {
+    /// Counts a move of the epoch, and notes the changes that it is for; none if they follow from others.
+    pub(super) fn count_move(&mut self, cause: Cause, changes: Vec<ChangeDetails>) {
         let epoch = self.plane.control().epoch();
         self.counted_epoch = epoch;
         *self.epoch_moves.entry(cause).or_default() += 1;
         self.last_move = Some((Instant::now(), cause));
-        self.note_move(cause, change);
+        for change in changes {
+            self.note_move(cause, change);
+        }
         self.trace_stream.send_epoch(epoch, &cause.to_string());
         tracing::debug!("epoch {epoch}: {cause}");
     }

@@ -95,7 +95,7 @@ impl Daemon {
         if self.plane.control().epoch() != epoch {
             let device = self.name(ifindex);
             let change = ChangeDetails { device: Some(device), object: None };
-            self.count_move(Cause::Engine, change);
+            self.count_move(Cause::Engine, vec![change]);
         }
         let programs = match programs {
             Ok(programs) => programs,

@@ -11,7 +11,7 @@ use crate::{
     off_rules::unix_time,
     slow_connections::SlowReader,
 };
-use shunt_api::{Failure, WatchEvent};
+use shunt_api::{Failure, Happening, Verified, WatchEvent};
 use shunt_core::{Event, Link, PortView};
 use std::collections::HashMap;
 use tokio::sync::broadcast;
@@ -61,6 +61,10 @@ impl Daemon {
             Call::History(range, reply) => {
                 let answer = self.recorder.history().answer(range);
                 drop(reply.send(Job::new(move || Ok(answer.table()))));
+            }
+            Call::Verified(Verified { verdict, connections }, reply) => {
+                self.note(Happening::Verified { verdict, connections });
+                let _ = reply.send(());
             }
             Call::MeasurePrograms(reply) => {
                 self.recorder.want_costs();

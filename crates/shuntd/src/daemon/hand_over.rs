@@ -376,6 +376,7 @@ impl Daemon {
             ports: ports.iter().map(|(port, _)| (*port).into()).collect(),
             clsacts: self.clsacts.list(),
             off: self.off_rules.kept(),
+            legacy_rules: self.legacy_rules,
             stored: self.store.as_ref().map(|store| store.held().clone()).unwrap_or_default(),
         }));
         let sockets = listening.sockets.iter().map(AsFd::as_fd);

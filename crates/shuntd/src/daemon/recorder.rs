@@ -141,6 +141,7 @@ impl Daemon {
     pub(super) fn record_tick(&mut self) {
         self.recorder.history.set_clock(Clock::read());
         self.record_ports();
+        self.record_hosts();
         self.recorder.ticks += 1;
         if self.recorder.ticks.is_multiple_of(INTERVAL_TICKS) {
             self.record_interval();
@@ -250,6 +251,7 @@ impl Daemon {
         if let Some(last) = self.recorder.waiting.take() {
             self.recorder.end_minute(last, devices);
         }
+        self.record_hosts();
         let flows = Some(u64::from(self.sweeper.totals().active));
         self.recorder.history.note(Happening::Stopped { by: by.to_owned(), flows });
         let file = self.recorder.history.replacement(false);

@@ -11,14 +11,14 @@ use crate::{
     descriptor_store::{Record, Store, Stored},
     failures::{failure, internal, load_failure},
     handover::{Channel, FromNext, HandedState, Offer, ToNext, fault_point},
-    iptables_poll,
+    iptables_poll::{self, LegacyRead},
     kernel_types::pretends_missing,
     priority::Priority,
     start::{self, Kept, Machine, Parts},
 };
 use shunt_api::{Config, Failure, FailureCode, Instance, RestartKind};
 use shunt_bpf::{DataPlane, HandedMaps, HandedPort, LAYOUT, StoredLink, abi};
-use shunt_core::{Action, Cause, Core, Event};
+use shunt_core::{Action, Cause, ChangeDetails, Core, Event};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -48,8 +48,16 @@ pub(crate) struct Owner {
     listeners: Listeners,
     findings: Findings,
     since_ns: u64,
-    /// Whether no daemon ran meanwhile.
-    was_alone: bool,
+    before: Before,
+}
+
+/// The daemon before this one.
+#[derive(Debug, Clone, Copy)]
+enum Before {
+    /// It ran until this one took over. The number stands for the rules of legacy iptables that it knew.
+    Ran { legacy_rules: Option<u64> },
+    /// It had ended, so nobody knows which changes have been missed.
+    HadEnded,
 }
 
 /// A daemon that can take over what another one has left, and has no sockets for its clients yet.
@@ -66,9 +74,9 @@ pub(crate) struct Resumed {
 /// What this daemon has read before it owns the data plane, and does not tell the policy before.
 struct Findings {
     ruleset: RulesetRead,
-    legacy: Option<Event>,
+    legacy: Option<LegacyRead>,
     /// Changes of legacy iptables from then on.
-    iptables: mpsc::Receiver<Event>,
+    iptables: mpsc::Receiver<LegacyRead>,
     counts_drops: bool,
 }
 
@@ -144,8 +152,18 @@ pub(crate) async fn prepare(
     fault_point("next-loaded");
     let (ToNext::State(state), handles) = ask(channel, CALM).await? else { return Err(unexpected()) };
     fault_point("next-state");
-    let HandedState { generation, counting_since_ns, since_ns, metrics, page, ports, clsacts, off, stored } =
-        *state;
+    let HandedState {
+        generation,
+        counting_since_ns,
+        since_ns,
+        metrics,
+        page,
+        ports,
+        clsacts,
+        off,
+        stored,
+        legacy_rules,
+    } = *state;
     let broken = || internal("the running daemon has handed over too few descriptors");
     let (listeners, links) = Listeners::adopt(config, handles, metrics, page)?.ok_or_else(broken)?;
     let inherited = Inherited::new(ports.iter().map(HandedPort::from), links).ok_or_else(broken)?;
@@ -166,7 +184,8 @@ pub(crate) async fn prepare(
     fault_point("next-go");
     // Before anything else: the last heartbeat is some milliseconds old.
     daemon.beat();
-    Ok(Prepared::Over(Box::new(Owner { daemon, listeners, findings, since_ns, was_alone: false })))
+    let before = Before::Ran { legacy_rules };
+    Ok(Prepared::Over(Box::new(Owner { daemon, listeners, findings, since_ns, before })))
 }
 
 fn tell(channel: &Channel, message: &FromNext) -> Result<(), Failure> {
@@ -228,7 +247,7 @@ impl Resumed {
         daemon.clsacts.extend(clsacts);
         daemon.hand_over.generation = generation;
         daemon.hand_over.counting_since_ns = counting_since_ns;
-        Owner { daemon, listeners, findings, since_ns, was_alone: true }
+        Owner { daemon, listeners, findings, since_ns, before: Before::HadEnded }
     }
 }
 
@@ -298,8 +317,9 @@ impl Owner {
     /// # Errors
     /// If a port can neither be taken over nor attached to.
     pub(crate) async fn run(self, channel: Option<Channel>, hangup: Signals) -> Result<Ended, Failure> {
-        let Self { mut daemon, listeners, findings, since_ns, was_alone } = self;
-        let begun = match daemon.begin_as_owner(findings, was_alone) {
+        let Self { mut daemon, listeners, findings, since_ns, before } = self;
+        let was_alone = matches!(before, Before::HadEnded);
+        let begun = match daemon.begin_as_owner(findings, before) {
             Ok(iptables) => listeners.claim().map(|()| iptables).map_err(internal),
             Err(failure) => Err(failure),
         };
@@ -326,18 +346,18 @@ impl Owner {
 }
 
 impl Daemon {
-    /// Does what a start does, on a data plane that is in use. `was_alone` says whether no daemon ran meanwhile.
-    /// Returns the changes of legacy iptables.
+    /// Does what a start does, on a data plane that is in use. Returns the changes of legacy iptables.
     fn begin_as_owner(
         &mut self,
         findings: Findings,
-        was_alone: bool,
-    ) -> Result<mpsc::Receiver<Event>, Failure> {
+        before: Before,
+    ) -> Result<mpsc::Receiver<LegacyRead>, Failure> {
         let Findings { ruleset, legacy, iptables, counts_drops } = findings;
+        let was_alone = matches!(before, Before::HadEnded);
         if was_alone {
             self.begin_trial();
             // Nobody knows which changes have been missed: each flow is proved once more.
-            self.perform(Action::MoveEpoch(Cause::Overrun));
+            self.move_epoch_since(Cause::Overrun, Some("no daemon ran for a while"));
         }
         self.write_configuration();
         self.plane.control().set_rest(false);
@@ -356,11 +376,10 @@ impl Daemon {
         self.plane.release_slots();
         self.on_ruleset(ruleset);
         if let Some(read) = legacy {
-            self.handle(read);
+            self.on_legacy_rules(read);
         }
-        if has_legacy_iptables() {
-            // Its last changes may have been seen by neither daemon.
-            self.perform(Action::MoveEpoch(Cause::Ruleset));
+        if let Before::Ran { legacy_rules } = before {
+            self.compare_legacy_rules(legacy_rules);
         }
         if counts_drops {
             start::count_tx_drops(&mut self.plane);
@@ -369,10 +388,38 @@ impl Daemon {
         self.start_usage(kept_ledger)?;
         if was_alone {
             // What was learned meanwhile may have met the flags of the daemon before. Packets are fast from here on.
-            self.perform(Action::MoveEpoch(Cause::Overrun));
+            self.move_epoch_since(Cause::Overrun, None);
             self.beat();
         }
         Ok(iptables)
+    }
+
+    /// Compares the rules of legacy iptables with those that the former daemon knew. The last change of them may have
+    /// been seen by neither daemon.
+    fn compare_legacy_rules(&mut self, former: Option<u64>) {
+        match legacy_change(former, self.legacy_rules) {
+            Some(_) if former.is_none() && !has_legacy_iptables() => {}
+            None => {}
+            words => self.move_epoch_since(Cause::Ruleset, words),
+        }
+    }
+
+    /// Moves the epoch for a change that this daemon has not seen; the history tells it in these words, if at all.
+    fn move_epoch_since(&mut self, cause: Cause, words: Option<&str>) {
+        self.plane.control().move_epoch();
+        let object = words.map(|words| Some(words.to_owned()));
+        let changes = object.into_iter().map(|object| ChangeDetails { device: None, object });
+        self.count_move(cause, changes.collect());
+    }
+}
+
+/// Why flows must be proved again, given what stands for the rules of legacy iptables that the former daemon knew, and
+/// for those of now; `None` if they are the same.
+fn legacy_change(former: Option<u64>, now: Option<u64>) -> Option<&'static str> {
+    match (former, now) {
+        (Some(former), Some(now)) if former == now => None,
+        (Some(_), Some(_)) => Some("rules of legacy iptables changed during the restart"),
+        _ => Some("rules of legacy iptables may have changed during the restart"),
     }
 }
 
@@ -387,6 +434,16 @@ mod tests {
     use super::*;
     use shunt_bpf::attach::AttachMode;
     use std::fs::File;
+
+    #[test]
+    fn rules_of_legacy_iptables_that_are_the_same_are_no_change() {
+        assert_eq!(legacy_change(Some(1), Some(1)), None);
+        assert!(legacy_change(Some(1), Some(2)).unwrap().contains("iptables changed"));
+        // An older daemon tells nothing, and nothing is known of rules that cannot be read.
+        for (former, now) in [(None, Some(1)), (Some(1), None), (None, None)] {
+            assert!(legacy_change(former, now).unwrap().contains("may have changed"));
+        }
+    }
 
     #[test]
     fn descriptors_and_slots_must_be_those_of_the_ports() {

@@ -1,7 +1,7 @@
 //! The event loop's turns: what it waits for, one at a time.
 
 use super::{blocking::Done, external::News, ruleset_reader::RulesetRead};
-use crate::{control::Call, handover::News as HandOverNews, rtnl_barrier::Change};
+use crate::{control::Call, handover::News as HandOverNews, iptables_poll::LegacyRead, rtnl_barrier::Change};
 use shunt_core::Event;
 use std::{collections::BTreeSet, io};
 
@@ -16,7 +16,7 @@ pub(super) enum Turn {
     Finished(BTreeSet<Change>),
     /// A thread has made a system call for the loop.
     Done(Done),
-    LegacyRules(Event),
+    LegacyRules(LegacyRead),
     Unwatched,
     DataPlane(io::Result<()>),
     External(News),

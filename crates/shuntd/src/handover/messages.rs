@@ -90,6 +90,9 @@ pub(crate) struct HandedState {
     /// The names of the descriptors that the service manager keeps.
     #[serde(default)]
     pub(crate) stored: BTreeSet<String>,
+    /// Stands for the rules of legacy iptables that the running daemon knows; absent if it knows none.
+    #[serde(default)]
+    pub(crate) legacy_rules: Option<u64>,
 }
 
 /// A port, as [`HandedPort`] has it.

@@ -6,12 +6,14 @@ use super::*;
 fn every_change_of_how_packets_are_treated_moves_the_epoch() {
     let (mut core, now) = started(Choice::default(), router());
     for (event, cause) in [
-        (Event::Route(Scope::Everything, None), Cause::Route),
+        (Event::Route(Scope::Everything, RouteDetails::default()), Cause::Route),
         (Event::Rule, Cause::Rule),
         (Event::Nexthop, Cause::Nexthop),
         (Event::Ruleset, Cause::Ruleset),
         (Event::IpsecPolicy, Cause::Ipsec),
-        (Event::Netconf, Cause::Netconf),
+        (Event::Netconf(Netconf::Unknown), Cause::Netconf),
+        (Event::BridgeVlans { ifindex: 1 }, Cause::Netconf),
+        (Event::BridgePort { ifindex: 1, port: None, runs: true }, Cause::Netconf),
         (Event::Filter { ifindex: 9, egress: true, kind: None }, Cause::Filter),
         (address(2, "198.18.0.9"), Cause::Address),
         (Event::Flush, Cause::Flush),
@@ -75,7 +77,7 @@ fn a_device_that_could_not_be_attached_to_is_tried_again_when_it_changes() {
     let (mut core, now) = started(Choice::default(), router());
     assert_eq!(changes(&mut core, now, Event::AttachFailed { ifindex: 2 }), []);
     assert_eq!(
-        changes(&mut core, now, Event::Route(Scope::Everything, None)),
+        changes(&mut core, now, Event::Route(Scope::Everything, RouteDetails::default())),
         [Action::MoveEpoch(Cause::Route)]
     );
     let again = changes(&mut core, now, Event::Link(link(2, "r1")));
@@ -209,7 +211,7 @@ fn a_change_that_is_reported_early_moves_the_epoch_again_when_the_kernel_has_fin
     for (event, cause) in [
         (Event::AddressGone { ifindex: 2, addr: "198.18.0.1".parse().unwrap(), prefix: 24 }, Cause::Address),
         (Event::Nexthop, Cause::Nexthop),
-        (Event::RouteGone(Scope::Everything, None), Cause::Route),
+        (Event::RouteGone(Scope::Everything, RouteDetails::default()), Cause::Route),
         (Event::Link(Link { up: false, ..link(1, "r0") }), Cause::Link),
     ] {
         let actions = core.handle(now, event.clone());
@@ -217,83 +219,16 @@ fn a_change_that_is_reported_early_moves_the_epoch_again_when_the_kernel_has_fin
         assert!(actions.contains(&Action::AwaitKernel(cause, Scope::Everything)), "{event:?}");
         assert_eq!(core.handle(now, Event::Finished(cause, Scope::Everything)), [Action::MoveEpoch(cause)]);
     }
-    assert_eq!(core.handle(now, Event::Route(Scope::Everything, None)), [Action::MoveEpoch(Cause::Route)]);
+    assert_eq!(
+        core.handle(now, Event::Route(Scope::Everything, RouteDetails::default())),
+        [Action::MoveEpoch(Cause::Route)]
+    );
     // Once for each cause in a batch.
-    let batch = core.handle_all(now, vec![Event::RouteGone(Scope::Everything, None); 1000]);
+    let batch =
+        core.handle_all(now, vec![Event::RouteGone(Scope::Everything, RouteDetails::default()); 1000]);
     assert_eq!(
         batch,
         [Action::MoveEpoch(Cause::Route), Action::AwaitKernel(Cause::Route, Scope::Everything)]
-    );
-}
-
-#[test]
-fn a_change_that_moves_the_epoch_has_its_device_until_the_kernel_has_finished() {
-    let (mut core, now) = started(Choice::default(), router());
-    let addr = "198.18.0.1".parse().unwrap();
-    for (event, cause, device) in [
-        (Event::AddressGone { ifindex: 2, addr, prefix: 24 }, Cause::Address, Some("r1")),
-        (Event::RouteGone(Scope::Everything, Some(1)), Cause::Route, Some("r0")),
-        (Event::RouteGone(Scope::Everything, None), Cause::Route, None),
-        (Event::Link(Link { up: false, ..link(1, "r0") }), Cause::Link, Some("r0")),
-        (Event::LinkGone { ifindex: 2 }, Cause::Link, Some("r1")),
-        (Event::Ruleset, Cause::Ruleset, None),
-    ] {
-        core.handle(now, event.clone());
-        assert_eq!(core.take_change(cause).device.as_deref(), device, "{event:?}");
-        core.handle(now, Event::Finished(cause, Scope::Everything));
-        assert_eq!(core.take_change(cause).device.as_deref(), device, "{event:?}");
-        assert_eq!(core.take_change(cause), ChangeDetails::default());
-    }
-}
-
-#[test]
-fn a_change_of_a_route_names_its_prefix_until_the_kernel_has_finished() {
-    let (mut core, now) = started(Choice::default(), router());
-    for (addr, len, words) in [
-        ("198.18.0.0", 16, "route 198.18.0.0/16 removed"),
-        ("0.0.0.0", 0, "default route of IPv4 removed"),
-        ("::", 0, "default route of IPv6 removed"),
-    ] {
-        let scope = Scope::Prefix { addr: addr.parse().unwrap(), len };
-        core.handle(now, Event::RouteGone(scope, Some(2)));
-        let change = ChangeDetails { device: Some("r1".to_owned()), object: Some(words.to_owned()) };
-        assert_eq!(core.take_change(Cause::Route), change);
-        core.handle(now, Event::Finished(Cause::Route, scope));
-        assert_eq!(core.take_change(Cause::Route), change);
-    }
-}
-
-#[test]
-fn a_default_route_is_told_although_no_epoch_moves_for_it() {
-    let (mut core, now) = started(Choice::default(), router());
-    let prefix = |addr: &str, len| Scope::Prefix { addr: addr.parse().unwrap(), len };
-    let (v4, v6) = (prefix("0.0.0.0", 0), prefix("::", 0));
-    let (comes, goes) = (|scope| Event::Route(scope, Some(2)), |scope| Event::RouteGone(scope, Some(2)));
-    let said = |core: &mut Core| -> Vec<String> {
-        let words = |change: ChangeDetails| format!("{}, {}", change.object.unwrap(), change.device.unwrap());
-        core.take_default_routes().into_iter().map(words).collect()
-    };
-    // What moves an epoch is told by the move.
-    core.handle(now, goes(v4));
-    assert_eq!(core.take_change(Cause::Route).object.as_deref(), Some("default route of IPv4 removed"));
-    core.handle(now, Event::Finished(Cause::Route, v4));
-    assert_eq!(said(&mut core), Vec::<String>::new());
-    core.handle(now, comes(v4));
-    assert_eq!(said(&mut core), ["default route of IPv4 added or changed, r1"]);
-    assert_eq!(said(&mut core), Vec::<String>::new());
-    // One move for two changes.
-    core.handle_all(now, [goes(v4), comes(v4)]);
-    assert_eq!(core.take_change(Cause::Route).object.as_deref(), Some("default route of IPv4 removed"));
-    assert_eq!(said(&mut core), ["default route of IPv4 added or changed, r1"]);
-    core.handle_all(now, [goes(v4), comes(v4), goes(v4)]);
-    core.take_change(Cause::Route);
-    assert_eq!(said(&mut core).last().unwrap(), "default route of IPv4 removed, r1");
-    // However often, and not for other routes.
-    let often = (0..100).flat_map(|_| [comes(v6), comes(prefix("198.18.0.0", 16)), goes(v6)]);
-    core.handle_all(now, often.chain([comes(v6)]));
-    assert_eq!(
-        said(&mut core),
-        ["default route of IPv6 removed, r1", "default route of IPv6 added or changed, r1"]
     );
 }
 
@@ -302,17 +237,20 @@ fn a_route_moves_the_epoch_for_its_prefix_and_again_when_it_is_gone() {
     let (mut core, now) = started(Choice::default(), router());
     let prefix = |n: u8| Scope::Prefix { addr: [198, 51, n, 0].into(), len: 24 };
     let moved = |n| Action::MoveEpochFor(Cause::Route, prefix(n));
-    assert_eq!(core.handle(now, Event::Route(prefix(1), None)), [moved(1)]);
+    assert_eq!(core.handle(now, Event::Route(prefix(1), RouteDetails::default())), [moved(1)]);
     let batch = [
-        Event::RouteGone(prefix(1), None),
-        Event::RouteGone(prefix(2), None),
-        Event::RouteGone(prefix(1), None),
+        Event::RouteGone(prefix(1), RouteDetails::default()),
+        Event::RouteGone(prefix(2), RouteDetails::default()),
+        Event::RouteGone(prefix(1), RouteDetails::default()),
     ];
     let awaited = |n| Action::AwaitKernel(Cause::Route, prefix(n));
     assert_eq!(core.handle_all(now, batch), [moved(1), moved(2), awaited(1), awaited(2)]);
     assert_eq!(core.handle(now, Event::Finished(Cause::Route, prefix(2))), [moved(2)]);
     // A move for everything is enough.
-    let batch = [Event::Route(Scope::Everything, None), Event::Route(prefix(1), None)];
+    let batch = [
+        Event::Route(Scope::Everything, RouteDetails::default()),
+        Event::Route(prefix(1), RouteDetails::default()),
+    ];
     assert_eq!(core.handle_all(now, batch), [Action::MoveEpoch(Cause::Route)]);
 }
 
@@ -331,11 +269,13 @@ fn ports_are_planned_once_for_a_batch_and_only_if_an_event_can_change_them() {
     let addr = "192.168.1.2".parse().unwrap();
     let mac = Mac([2, 0, 0, 0, 2, 1]);
     for event in [
-        Event::Route(Scope::Everything, None),
-        Event::RouteGone(Scope::Everything, None),
+        Event::Route(Scope::Everything, RouteDetails::default()),
+        Event::RouteGone(Scope::Everything, RouteDetails::default()),
         Event::Rule,
         Event::Nexthop,
-        Event::Netconf,
+        Event::Netconf(Netconf::Unknown),
+        Event::BridgeVlans { ifindex: 1 },
+        Event::BridgePort { ifindex: 1, port: None, runs: true },
         Event::Ruleset,
         Event::IpsecPolicy,
         Event::Neighbour { ifindex: 1, addr, mac: Some(mac) },

@@ -155,10 +155,10 @@ mod tests {
     #[test]
     fn all_events_of_a_time_are_shown_or_the_text_says_how_many_are_not() {
         let mut few = shown(false);
-        assert!(show(&few, TEXT).contains("\n2 events before; see --events\n"));
+        assert!(show(&few, TEXT).contains("\n8 events before; see --events\n"));
         few.all_events = true;
         let text = show(&few, TEXT);
-        assert!(!text.contains("before; see") && text.contains("lan0: up"), "{text}");
+        assert!(!text.contains("before; see") && text.contains("lan0: link up"), "{text}");
         few.table.left_out = 12;
         let text = show(&few, TEXT);
         assert!(

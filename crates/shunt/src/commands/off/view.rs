@@ -23,10 +23,10 @@ impl Answer for OffRules {
 /// A line for each rule, with the words that remove it.
 pub(crate) fn describe(rules: &[OffRule]) -> String {
     let line = |rule: &OffRule| {
-        let words = rule.which.words();
+        let (words, named) = (rule.which.words(), rule.which.words_with(&rule.names));
         let left = rule.left_s.map_or_else(String::new, |left| format!(" for {}", units::time(left)));
         let by = if rule.by.is_owner() { String::new() } else { format!(", by `{}`", rule.by.command()) };
-        format!("{} {words}{left}{by}; `shunt on {words}` ends it\n", style::warning("off:"))
+        format!("{} {named}{left}{by}; `shunt on {words}` ends it\n", style::warning("off:"))
     };
     rules.iter().map(line).collect()
 }

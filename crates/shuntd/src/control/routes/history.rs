@@ -1,14 +1,15 @@
 //! The path of `shunt history`.
 
-use super::{ANSWER_TIME, Call, Client, Refused, Shared, Writer, bad, json};
+use super::{ANSWER_TIME, Answer, Call, Client, Refused, Shared, Writer, bad, count_answer, json};
 use crate::{control::share::Share, history::Range};
 use axum::{
     Extension,
+    body::Body,
     extract::{Query, State, rejection::QueryRejection},
     response::Response,
 };
 use serde::Deserialize;
-use shunt_api::HistoryTable;
+use shunt_api::{Count, HistoryTable, Verified};
 use shunt_http::{Refusal, Watched};
 use std::sync::Arc;
 use utoipa::IntoParams;
@@ -44,6 +45,13 @@ pub(super) async fn history(
     let share = state.share(client);
     let name = format!("history {range:?}");
     share.long.get(name, &watched, || merge(Arc::clone(&share), range)).await.map(json)
+}
+
+/// Notes what `shunt verify` has found. The answer is 1.
+#[utoipa::path(post, path = "/v1/history", request_body = Verified, responses((status = 200, body = Count), Refused))]
+pub(super) async fn add_verdict(State(state): Shared, body: Body) -> Answer<Count> {
+    let verified: Verified = state.read_json(body).await?;
+    count_answer(state.owner.call(ANSWER_TIME, |reply| Call::Verified(verified, reply)).await.map(|()| 1))
 }
 
 fn checked(query: Result<Query<HistoryQuery>, QueryRejection>) -> Result<Range, Refusal> {

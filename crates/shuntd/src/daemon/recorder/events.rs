@@ -6,14 +6,17 @@ use shunt_api::{
     BitRate, Engine, EngineChange, Happening, LongestStep, OffBy, OffEnd, PortQos, QosTable, RestartKind,
     RulesetStatus,
 };
-use shunt_core::{Cause, ChangeDetails};
+use shunt_core::{Cause, ChangeDetails, Told};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was seen last.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// The engine of each port, and whether the port is up.
-    ports: BTreeMap<String, (Engine, bool)>,
+    /// The engine of each port.
+    ports: BTreeMap<String, Engine>,
+    /// Changes of neighbours and stations of this moment. They are told unless a link goes up or down: the kernel may
+    /// report first what follows from that.
+    of_hosts: Vec<Happening>,
     /// Why learning is off, for some traffic at least.
     hold: Option<String>,
     /// The measuring command that alone added or removed rules when they changed last.
@@ -35,9 +38,9 @@ impl Daemon {
         self.recorder.history.note(what);
     }
 
-    fn ports_now(&self) -> BTreeMap<String, (Engine, bool)> {
+    fn ports_now(&self) -> BTreeMap<String, Engine> {
         let port = |(link, view): (&shunt_core::Link, &shunt_core::PortView)| {
-            (link.name.clone(), (self.engine_in_use(view.setting), view.setting.up))
+            (link.name.clone(), self.engine_in_use(view.setting))
         };
         self.core.ports().map(port).collect()
     }
@@ -47,21 +50,59 @@ impl Daemon {
         let ChangeDetails { device, object } = change;
         let rules = if cause == Cause::Ruleset { self.recorder.changed_rules.take() } else { None };
         let object = object.or(rules);
+        let has_room = self.recorder.seen.of_hosts.len() < OF_HOSTS_MAX;
+        let is_of_host = matches!(cause, Cause::Neighbour | Cause::Fdb) && has_room;
         let by = self.recorder.seen.off_by_command.filter(|_| cause == Cause::Off);
         let cause = match by {
             Some(OffBy::Verify) => "verify".to_owned(),
             Some(OffBy::Quality) => "quality".to_owned(),
             Some(OffBy::Owner) | None => cause.to_string(),
         };
-        self.note(Happening::Invalidated { cause, device, object });
+        let what = Happening::Invalidated { cause, device, object };
+        if is_of_host {
+            self.recorder.seen.of_hosts.push(what);
+        } else {
+            self.note(what);
+        }
     }
 
-    /// Notes changes of default routes that moves of the epoch do not name.
-    pub(in super::super) fn note_default_routes(&mut self) {
-        for ChangeDetails { device, object } in self.core.take_default_routes() {
-            if let Some(object) = object {
-                self.note(Happening::Route { device, object });
-            }
+    /// Notes changes of neighbours and stations, half a second after they happened at most.
+    pub(super) fn record_hosts(&mut self) {
+        for what in std::mem::take(&mut self.recorder.seen.of_hosts) {
+            self.note(what);
+        }
+    }
+
+    /// Notes no change of a neighbour or a station of this moment: a link has gone up or down.
+    pub(in super::super) fn forget_hosts(&mut self) {
+        self.recorder.seen.of_hosts.clear();
+    }
+
+    /// Notes ports that have gone up or down. Returns whether there are any.
+    pub(in super::super) fn note_links(&mut self) -> bool {
+        let links = self.core.take_links();
+        let has_any = !links.is_empty();
+        self.note_all(links);
+        has_any
+    }
+
+    /// Notes changes that moves of the epoch do not name.
+    pub(in super::super) fn note_told(&mut self) {
+        let told = self.core.take_told();
+        self.note_all(told);
+    }
+
+    fn note_all(&mut self, told: Vec<Told>) {
+        for change in told {
+            self.note(match change {
+                Told::Link { port, up: true } => Happening::PortUp { port },
+                Told::Link { port, up: false } => Happening::PortDown { port },
+                Told::CaptureEnded { ports } => Happening::CaptureEnded { ports },
+                Told::DefaultRoute(ChangeDetails { object: None, .. }) => continue,
+                Told::DefaultRoute(ChangeDetails { device, object: Some(object) }) => {
+                    Happening::Route { device, object }
+                }
+            });
         }
     }
 
@@ -89,7 +130,7 @@ impl Daemon {
         self.note(what);
     }
 
-    /// Notes ports that have come, gone, or changed their engine or link.
+    /// Notes ports that have come, gone, or changed their engine.
     pub(in super::super) fn record_ports(&mut self) {
         let now = self.ports_now();
         if now == self.recorder.seen.ports {
@@ -99,9 +140,8 @@ impl Daemon {
         for port in before.keys().filter(|port| !now.contains_key(*port)) {
             self.note(Happening::PortRemoved { port: port.clone() });
         }
-        for (port, (engine, up)) in now {
-            let earlier = before.get(&port).copied();
-            let (from, was_up) = earlier.unzip();
+        for (port, engine) in now {
+            let from = before.get(&port).copied();
             if from != Some(engine) {
                 let view = self.core.ports().find(|(link, _)| link.name == port);
                 let why = view.map(|(_, view)| view.reason.clone()).unwrap_or_default();
@@ -109,12 +149,7 @@ impl Daemon {
                     let (port, at) = (port.clone(), Clock::read().now());
                     self.recorder.costs.change_engine(EngineChange { port, from, to: engine, at });
                 }
-                self.note(Happening::Engine { port: port.clone(), from, to: engine, why });
-            }
-            match (was_up, up) {
-                (Some(true), false) => self.note(Happening::PortDown { port }),
-                (Some(false), true) => self.note(Happening::PortUp { port }),
-                _ => {}
+                self.note(Happening::Engine { port, from, to: engine, why });
             }
         }
     }
@@ -179,6 +214,8 @@ impl Daemon {
     }
 }
 
+/// The most changes of neighbours and stations that wait for a moment.
+const OF_HOSTS_MAX: usize = 64;
 /// The most stations that are noted at a time.
 const STATIONS_NAMED: usize = 4;
 

@@ -8,7 +8,7 @@ const EVENTS = [
 	[0.3, { event: "invalidated", text: "flows invalidated by a change of kind route" }, 14],
 	[0.45, { event: "held", text: "learning off: `queue` in ip fw forward handle 12 must see every packet" }],
 	[0.47, { event: "released", text: "learning on again: no rule stops it" }],
-	[0.6, { event: "port-down", text: "eth1: down, or without carrier" }],
+	[0.6, { event: "port-down", text: "eth1: link down" }],
 	[0.605, { event: "port-up", text: "eth1: up" }],
 	[0.7, { event: "engine", text: "eth1: engine tc instead of xdp: its root qdisc is cake, which shapes" }],
 	[0.8, { event: "fault", text: "<img src=x> cannot read the flow table" }],
