@@ -21,8 +21,8 @@ pub struct Options {
     arch: String,
 }
 
-/// The most bytes that the program may have: just above the largest one. A router with 16 MB of flash has little to spare,
-/// so this may only fall.
+/// The most bytes that the program may have: just above the largest one. A router with 16 MB of flash has little to
+/// spare, so this may only fall.
 const MOST_BYTES: u64 = 5_650_000;
 const PROFILE: &str = "small";
 /// Has the linker leave out unwind tables, which `-Cforce-unwind-tables=no` does not remove from libraries.
