@@ -8,8 +8,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [[ ${1:-} == --std=* ]]; then
-	# A toolchain of the distribution has packages instead, which xtask names.
-	rustup=$(dirname "$(packaging/cargo.sh --find)")/rustup
+	# A toolchain of the distribution has packages instead, which xtask names. Within cargo, CARGO is the program of
+	# the toolchain, without rustup next to it.
+	rustup=$(dirname "$(env -u CARGO packaging/cargo.sh --find)")/rustup
 	[[ ! -x $rustup ]] || exec "$rustup" --quiet target add "${1#*=}"
 	exit 1
 fi

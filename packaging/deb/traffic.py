@@ -1,7 +1,7 @@
-"""Numbered UDP packets between two hosts: `traffic.py echo ADDRESS`, or `traffic.py send ADDRESS`.
+"""Numbered UDP packets between two hosts: `traffic.py echo ADDRESS`, or `traffic.py send ADDRESS [RATE]`.
 
-Until SIGTERM, `send` sends 500 packets a second in turn on four connections, and then prints how many it has sent, how
-many answers are missing or came twice, and the longest time between two answers in milliseconds.
+Until SIGTERM, `send` sends RATE packets a second (500) in turn on four connections, and then prints how many it has
+sent, how many answers are missing or came twice, and the longest time between two answers in milliseconds.
 """
 
 import select
@@ -12,9 +12,9 @@ import time
 
 PORT = 5000
 CONNECTIONS = 4
-INTERVAL_S = 0.002
+RATE = 500
 # The last answers may take as long.
-LAST_S = 1.0
+LAST_S = 5.0
 
 
 def echo(address):
@@ -25,7 +25,7 @@ def echo(address):
         server.sendto(packet, sender)
 
 
-def send(address):
+def send(address, rate=RATE):
     stopped = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
     connections = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(CONNECTIONS)]
@@ -45,7 +45,7 @@ def send(address):
     while not stopped:
         connections[sent % CONNECTIONS].send(b"%d" % sent)
         sent += 1
-        due = max(due + INTERVAL_S, time.monotonic() - 1)
+        due = max(due + 1 / float(rate), time.monotonic() - 1)
         receive(due)
     receive(time.monotonic() + LAST_S)
     missing, twice = sent - len(set(answers)), len(answers) - len(set(answers))
@@ -53,4 +53,4 @@ def send(address):
 
 
 if __name__ == "__main__":
-    {"echo": echo, "send": send}[sys.argv[1]](sys.argv[2])
+    {"echo": echo, "send": send}[sys.argv[1]](*sys.argv[2:])

@@ -35,6 +35,8 @@ case $image in
 esac
 [[ -r $firmware ]] || die "$firmware is missing; packaging/deps.sh --image installs it"
 
+traffic=$(readlink -e "$(dirname "$0")/../deb/traffic.py")
+
 mount -t tmpfs tmpfs /run
 mkdir /run/netns
 mount -t tmpfs tmpfs /mnt
@@ -182,18 +184,70 @@ guest 'cd /boot/efi && find loader/entries shunt -type f | sort'
 [[ $(sed 's/-[0-9].*//; s,/[0-9][^/]*,,' <<<"$said" | tr '\n' ' ') == "loader/entries/shunt shunt/initrd.img shunt/linux " ]] ||
 	die "not an entry, an initramfs and a kernel: $said"
 
-echo "== Shunt is upgraded during a download"
-tree=/mnt/tree
-dpkg-deb --raw-extract "$package" $tree
-sed -i 's/^Version: .*/&+1/' $tree/DEBIAN/control
-dpkg-deb --build --root-owner-group -Znone $tree wan/later.deb >/dev/null
+# Makes a package with the same programs and a higher version, in a repository on the WAN host: later SUFFIX.
+later() {
+	local tree=/mnt/tree file=wan/apt/shunt$1.deb
+	rm -rf $tree wan/apt
+	mkdir wan/apt
+	dpkg-deb --raw-extract "$package" $tree
+	sed -i "s/^Version: .*/&$1/" $tree/DEBIAN/control
+	dpkg-deb --build --root-owner-group -Znone $tree "$file" >/dev/null
+	{
+		cat $tree/DEBIAN/control
+		echo "Filename: ./${file##*/}"
+		echo "Size: $(stat --format %s "$file")"
+		echo "SHA256: $(sha256sum <"$file" | cut -d' ' -f1)"
+	} >wan/apt/Packages
+}
+# Fetches the list of that repository, and of no other.
+only='-o Dir::Etc::sourcelist=/etc/apt/sources.list.d/wan.list -o Dir::Etc::sourceparts=-'
+upgrade() { guest "apt-get $only update && apt-get $only -y upgrade" 900 || die "the upgrade has failed: $said"; }
+main_pid() {
+	guest 'systemctl show --property MainPID --value shuntd@default'
+	pid=${said//[!0-9]/}
+}
+# Whether another daemon has taken over from $pid, and systemd has its descriptors.
+has_handed_over() {
+	local before=$pid
+	main_pid
+	[[ $pid && $pid != 0 && $pid != "$before" ]] || die "the upgrade has not started another daemon: '$before', '$pid'"
+	answers 'shunt status --json' '"kind": "taken-over"' || die "the upgrade has lost the flows: $said"
+	answers 'systemctl show --property NFileDescriptorStore --value shuntd@default' '^[1-9][0-9]*$' ||
+		die "systemd keeps no descriptors: $said"
+}
+guest "echo 'deb [trusted=yes] http://198.51.100.1/apt ./' >/etc/apt/sources.list.d/wan.list"
+
+echo "== apt upgrade loses no packet"
+ip netns exec wan python3 "$traffic" echo 198.51.100.1 &
+main_pid
+later +1
+# Slow enough for the router, whose CPU is emulated and busy with dpkg.
+ip netns exec lan python3 "$traffic" send 198.51.100.1 100 >sent &
+sender=$!
+# Of two packets for each one sent, nine of ten are fast.
+is_fast() {
+	local before after
+	before=$(fast) && sleep 2 && after=$(fast) && ((after - before >= 360))
+}
+within 120 "fast packets" is_fast
+upgrade
+answers 'dpkg-query -W shunt' '\+1$' || die "the version is not the new one: $said"
+has_handed_over
+within 120 "fast packets after the upgrade" is_fast
+kill $sender
+wait $sender || die "no count of the packets"
+read -r sent missing twice longest <sent
+echo "$sent packets sent, $missing missing, $twice twice, at most $longest ms without an answer"
+((sent >= 500 && missing == 0 && twice == 0)) || die "the upgrade lost or doubled packets"
+
+echo "== apt upgrade during a download"
+later +2
 (for _ in 1 2 3 4 5; do downloads || exit 1; done) &
 downloading=$!
-guest 'curl -sS --max-time 300 -o /tmp/later.deb http://198.51.100.1/later.deb && dpkg -i /tmp/later.deb' 900 ||
-	die "the upgrade has failed: $said"
+upgrade
 wait $downloading || die "a file differs"
-answers 'dpkg-query -W shunt' '\+1$' || die "the version is not the new one: $said"
-within 600 "shuntd after the upgrade" answers 'systemctl is-active shuntd@default' '^active$'
+answers 'dpkg-query -W shunt' '\+2$' || die "the version is not the new one: $said"
+has_handed_over
 before=$(fast) || die "no metrics after the upgrade"
 streams || die "no iperf3 after the upgrade: $(cat iperf3.log)"
 after=$(fast) || die "no metrics after the upgrade"

@@ -140,8 +140,25 @@ in_root shunt status | head -5
 in_root shunt flows >/dev/null
 in_root shunt why --src 192.168.1.2 >/dev/null || true
 
-echo "== reload"
+echo "== restart"
+# procd watches the process that it has started. It starts another daemon when that one ends, and sends it SIGTERM to
+# stop the instance.
+watched() { cat "$root/tmp/procd/shunt/default.pid"; }
+has_ended() { [[ ! -d /proc/$1 ]]; }
+hand_over() {
+	local before=$pid
+	in_root shunt restart
+	pid=$(daemon)
+	[[ $pid && $pid != "$before" ]] || die "shunt restart has not started another daemon: '$before', '$pid'"
+	status | grep -q '"kind": "taken-over"' || die "shunt restart has lost the flows: $(in_root shunt status)"
+	! has_ended "$(watched)" || die "the process that procd watches has ended; procd would start a second daemon"
+}
 pid=$(daemon)
+[[ $pid == "$(watched)" ]] || die "the daemon is $pid, and not $(watched), which procd has started"
+hand_over
+hand_over
+
+echo "== reload"
 service reload
 [[ $(daemon) == "$pid" ]] || die "a reload without a change has restarted the instance"
 cp "$root/etc/config/shunt" "$work/good"
@@ -163,12 +180,14 @@ refused "read_group: a control character"
 set_option max_flows 16384
 service reload
 await has_room_for 16384 || die "a reload does not bring the change of /etc/config/shunt"
-[[ $(daemon) != "$pid" ]] || die "the instance has not been restarted"
+has_ended "$pid" || die "the instance has not been restarted: its daemon before, $pid, still runs"
 
 echo "== hotplug"
 pid=$(daemon)
+hand_over
 kill -KILL "$pid"
 await eval "! answers" || die "the daemon answers after SIGKILL"
+await has_ended "$(watched)" || die "procd does not learn that the daemon has ended"
 in_root ACTION=ifdown sh /etc/hotplug.d/iface/90-shunt
 ! answers || die "an interface that goes down has started the instance"
 in_root ACTION=ifup sh /etc/hotplug.d/iface/90-shunt
@@ -191,6 +210,7 @@ grep -q '^# New' "$root/etc/config/shunt-opkg" || die "the new default is not ne
 
 echo "== remove"
 pid=$(daemon)
+hand_over
 remove_package
 [[ ! -d /proc/$pid ]] || die "the daemon still runs"
 for device in lan0 wan0; do

@@ -113,7 +113,7 @@ const LINKER: &str = "ld.lld";
 
 #[cfg(test)]
 mod tests {
-    use super::{ARCHES, Arch};
+    use super::*;
 
     #[test]
     fn targets_with_musl_are_those_of_rust_and_debian() {
@@ -122,6 +122,26 @@ mod tests {
         assert_eq!(amd64, ["x86_64-unknown-linux-musl", "x86_64-linux-musl"]);
         assert_eq!(arm64, ["aarch64-unknown-linux-musl", "aarch64-linux-musl"]);
         assert_eq!(armv7, ["armv7-unknown-linux-musleabihf", "arm-linux-musleabihf"]);
+    }
+
+    /// cargo names the toolchain's own cargo in its environment, and that one has no rustup next to it.
+    #[test]
+    fn rustup_is_found_from_within_cargo() {
+        let text = |command: &mut Command| {
+            let output = command.output().expect("an answer");
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let rustc = text(Command::new("rustc").arg("-vV"));
+        let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).expect("a target");
+        let has_rustup = Command::new("rustup").arg("--version").output().is_ok();
+        // The library of this machine is there, so nothing is fetched.
+        let fetched = Command::new(root().join("packaging/deps.sh"))
+            .arg(format!("--std={host}"))
+            .env("CARGO", env!("CARGO"))
+            .stderr(Stdio::null())
+            .status()
+            .expect("a status");
+        assert_eq!(fetched.success(), has_rustup, "packaging/deps.sh --std={host}");
     }
 
     #[test]
