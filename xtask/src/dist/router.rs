@@ -131,7 +131,10 @@ fn with_sizes(page: &str, rows: &[(&str, u64, u64)]) -> anyhow::Result<String> {
     for (name, bytes, packed) in rows {
         table += &format!("| {name} | {} | {} |\n", megabytes(*bytes), megabytes(*packed));
     }
-    table += &format!("\nA program may have at most {} MB; a build that has more fails.\n", MOST_BYTES as f64 / 1e6);
+    table += &format!(
+        "\nA program may have at most {} MB; a build that has more fails.\n",
+        MOST_BYTES as f64 / 1e6
+    );
     Ok(format!("{before}{BEGIN}{table}{END}{after}"))
 }
 
@@ -155,7 +158,8 @@ mod tests {
         let limit = MOST_BYTES as f64 / 1e6;
         assert!(table.contains(&format!("at most {limit} MB;")), "{table}");
         for row in table.lines().filter(|line| line.starts_with("| a") && line.contains(" MB ")) {
-            let size = row.split('|').nth(2).and_then(|cell| cell.trim().strip_suffix(" MB")).expect("a size");
+            let size =
+                row.split('|').nth(2).and_then(|cell| cell.trim().strip_suffix(" MB")).expect("a size");
             assert!(size.parse::<f64>().expect("a number") <= limit, "{row}");
         }
     }
