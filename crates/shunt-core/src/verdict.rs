@@ -86,12 +86,15 @@ impl DirectionFacts<'_> {
             Self::check_in_use,
             Self::check_eligible,
             Self::check_ended,
+            Self::check_unanswered,
             Self::check_off_ports,
             Self::check_stayed,
             Self::check_retired_as_idle,
             Self::check_pending_or_retired,
             Self::check_conntrack_state,
             Self::check_fragments,
+            Self::check_passed,
+            Self::check_still_in_use,
             Self::check_learning_blocked,
             Self::check_unseen,
             Self::check_not_left,
@@ -101,9 +104,8 @@ impl DirectionFacts<'_> {
         ];
         let found = checks.iter().find_map(|check| check(self));
         let mut verdict = found.unwrap_or_else(|| self.not_learned());
-        // A direction that was never fast has been slow since the connection began.
-        if verdict.slow.is_some() && verdict.idle.is_none() && self.flow.is_none() {
-            verdict.since_s = self.tracked.and_then(|tracked| tracked.age_s);
+        if verdict.slow.is_some_and(|why| why != "off") && verdict.idle.is_none() {
+            verdict.since_s = verdict.since_s.or(self.never_fast_s());
         }
         if verdict.slow == Some("off") && verdict.idle.is_none() && self.is_silent() {
             verdict.idle = match self.last_use.filter(|last| last.ago_s <= self.window_age_s) {
@@ -159,7 +161,24 @@ impl DirectionFacts<'_> {
         self.tracked.filter(|_| self.protocol == TCP).and_then(|tracked| tracked.state.as_deref())
     }
 
+    /// Seconds since the connection began, if the direction was never fast.
+    fn never_fast_s(&self) -> Option<u64> {
+        let has_been_fast = self.flow.is_some() || self.last_use.is_some();
+        // Of the time before the daemon started, nobody knows.
+        let age_s = self.tracked?.age_s.filter(|age_s| *age_s < self.up_s);
+        age_s.filter(|_| !has_been_fast)
+    }
+
     fn check_in_use(&self) -> Option<Verdict> {
+        let flow = self.flow.filter(|flow| flow.state >= FlowState::Active)?;
+        let paused = self.last_use.filter(|last| last.ago_s >= IDLE_S && flow.state == FlowState::Active);
+        let Some(LastUse { ago_s, fast }) = paused else { return self.check_still_in_use() };
+        // A flow stays active for a while after its last packet, also if what comes now cannot use it.
+        let come = self.look.as_ref().is_some_and(|look| look.arrived > 0 || look.counted.unwrap_or(0) > 0);
+        (!come).then(|| idle(Some(ago_s), Some(fast)))
+    }
+
+    fn check_still_in_use(&self) -> Option<Verdict> {
         let flow = self.flow.filter(|flow| flow.state >= FlowState::Active)?;
         Some(Verdict { since_s: Some(flow.since_s), ..Verdict::default() })
     }
@@ -209,9 +228,21 @@ impl DirectionFacts<'_> {
     fn check_ended(&self) -> Option<Verdict> {
         let state = self.tcp_state().filter(|state| ["TIME_WAIT", "CLOSE"].contains(state))?;
         let was_fast = self.last_use.map(|last| last.fast);
-        let for_s = self.last_use.map(|last| last.ago_s).filter(|ago| *ago >= IDLE_S);
+        // Its last packets were slow.
+        let for_s = self.tracked_ago_s.filter(|ago| *ago >= IDLE_S);
         let over = slow("not-established", format!("its state in conntrack is {state}"));
         Some(Verdict { idle: Some(Idle { for_s, was_fast }), ..over })
+    }
+
+    /// A direction that has had no packet is neither fast nor slow.
+    fn check_unanswered(&self) -> Option<Verdict> {
+        let has_come = self.packets_seen > 0 || self.look.as_ref().is_some_and(|look| look.arrived > 0);
+        (self.had_no_packet() && self.flow.is_none() && !has_come).then(|| Verdict {
+            slow: Some("miss"),
+            detail: "no packet has come in this direction so far".to_owned(),
+            remedy: Some(NO_PACKETS.to_owned()),
+            ..idle(None, Some(false))
+        })
     }
 
     /// Whether conntrack counted no packet during the second look.
@@ -229,9 +260,13 @@ impl DirectionFacts<'_> {
 
     /// What may keep packets from leaving, and what to do.
     fn dropped(&self) -> (String, String) {
-        match &self.silent_hop {
-            Some(hop) => (format!("; the next hop, {hop}, does not answer"), SILENT.to_owned()),
-            None => (String::new(), DROPPED.to_owned()),
+        match (&self.silent_hop, self.no_route_to) {
+            (Some(hop), _) => (format!("; the next hop, {hop}, does not answer"), SILENT.to_owned()),
+            (None, Some(to)) => (
+                format!("; Linux has no route to {to}"),
+                format!("see `ip route get {to}`, and whether the links are up"),
+            ),
+            (None, None) => (String::new(), DROPPED.to_owned()),
         }
     }
 
@@ -277,11 +312,27 @@ impl DirectionFacts<'_> {
     }
 
     fn check_fragments(&self) -> Option<Verdict> {
-        let (Look { mean_bytes, mtu, fragments, .. }, counted) = self.look_past_ports()?;
+        let (Look { mean_bytes, mtu, passed, .. }, counted) = self.look_past_ports()?;
         // Conntrack puts fragments together.
-        let is_fragmented = self.protocol == UDP && *mean_bytes > u64::from(*mtu) && *fragments >= counted;
+        let has_fragments = passed.iter().any(|(why, packets)| *why == "fragment" && *packets >= counted);
+        let is_fragmented = self.protocol == UDP && *mean_bytes > u64::from(*mtu) && has_fragments;
         let detail = || format!("conntrack counts packets of {mean_bytes} bytes, and the MTU is {mtu}");
         is_fragmented.then(|| slow("fragment", detail()))
+    }
+
+    /// What conntrack counts, and ports have passed to Linux without a look-up.
+    fn check_passed(&self) -> Option<Verdict> {
+        let look = self.look.as_ref().filter(|look| look.arrived == 0)?;
+        let counted = look.counted.filter(|packets| *packets > 0)?;
+        // The counters are read one after the other.
+        let (why, packets) = look.passed.iter().find(|(why, packets)| {
+            *why != "fragment" && *packets > 0 && packets + packets / 8 + 1 >= counted
+        })?;
+        let over_ms = look.over_ms;
+        let detail = format!(
+            "conntrack counted {counted} packets in {over_ms} ms; of all packets that ports received meanwhile, {packets} were so"
+        );
+        Some(slow(why, detail))
     }
 
     /// What conntrack counts and no port has seen as a packet of this connection.
@@ -318,7 +369,16 @@ impl DirectionFacts<'_> {
                 let comes = self.packets_seen > 0 && self.window_age_s < ago_s;
                 let idle =
                     (!comes && ago_s >= IDLE_S).then_some(Idle { for_s: Some(ago_s), was_fast: Some(fast) });
-                Some(Verdict { since_s: Some(flow.since_s), idle, ..slow("pending", "") })
+                // Each of them proves the flow again.
+                let is_rare = idle.is_none() && flow.since_s > 3 * self.reprove_s.max(1);
+                let remedy = is_rare.then(|| {
+                    format!(
+                        "nothing to do: its packets are further apart than a proof holds ({} s), so Linux forwards them; \
+                         with more packets, it is fast",
+                        self.reprove_s
+                    )
+                });
+                Some(Verdict { since_s: Some(flow.since_s), idle, remedy, ..slow("pending", "") })
             }
             FlowState::Retired => {
                 let retired = flow.retired_why?;
@@ -372,11 +432,12 @@ impl DirectionFacts<'_> {
             return Some(ceased);
         }
         let LastUse { ago_s, fast } = self.last_use?;
-        // The next packet of a stale flow proves the flow again, and that of a removed one starts a window, unless one has
-        // begun already; then conntrack tells.
-        let is_later = self.window_age_s < ago_s || self.tracked_ago_s.is_some_and(|ago| ago + 1 < ago_s);
+        // The next packet of a stale flow proves the flow again, and that of a removed one starts a window, unless one
+        // has begun already; then conntrack tells.
+        let is_later = self.window_age_s < ago_s || self.later_ago_s.is_some();
         let comes = self.refused.is_some() || (self.packets_seen > 0 && is_later);
-        (!comes && ago_s >= IDLE_S).then(|| idle(Some(ago_s), Some(fast)))
+        let for_s = Some(ago_s).filter(|_| self.later_ago_s.is_none());
+        (!comes && ago_s >= IDLE_S).then(|| idle(for_s, Some(fast)))
     }
 
     /// A direction that was refused, and has had no packet since. The first packet after a window begins the
@@ -423,14 +484,6 @@ impl DirectionFacts<'_> {
     fn not_learned(&self) -> Verdict {
         let (seen, needed) = (self.packets_seen, self.packets_needed);
         let (detail, remedy) = match seen {
-            0 if self.had_no_packet() => {
-                return Verdict {
-                    slow: Some("miss"),
-                    detail: "no packet has come in this direction so far".to_owned(),
-                    remedy: Some(NO_PACKETS.to_owned()),
-                    ..idle(None, Some(false))
-                };
-            }
             0 => {
                 let detail = format!("no packet of this flow was seen on any port in the last {WINDOW_S} s");
                 let is_unknown = self.tracked.is_none() && self.look.is_some();

@@ -42,6 +42,8 @@ pub struct ConntrackTimeouts {
     pub tcp_unacknowledged: Duration,
     /// TCP after an RST.
     pub tcp_close: Duration,
+    /// TCP that both ends have closed.
+    pub tcp_time_wait: Duration,
     /// Whether conntrack accepts all sequence numbers of every TCP connection (nf_conntrack_tcp_be_liberal).
     pub tcp_be_liberal: bool,
 }

@@ -54,8 +54,8 @@ pub(crate) struct Look {
     pub(crate) arrived: u64,
     /// The last packet, if it has not left through a port.
     pub(crate) stayed: Option<Arrival>,
-    /// Fragments that arrived on ports meanwhile.
-    pub(crate) fragments: u64,
+    /// Packets that arrived on ports meanwhile and are not looked up, by the number of their reason.
+    pub(crate) passed: [(usize, u64); PASSED.len()],
 }
 
 /// The first connections that match a search.
@@ -72,6 +72,10 @@ pub struct Found {
 /// again at once.
 const LOOK: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 20;
+
+/// Reasons for which packets are passed to Linux before they are looked up.
+const PASSED: [usize; 4] =
+    [abi::reason::FRAGMENT, abi::reason::TTL, abi::reason::OPTIONS, abi::reason::BAD_HEADER];
 
 /// Protocol, original direction, zone.
 type Id = (u8, Tuple, Option<u16>);
@@ -128,9 +132,12 @@ impl Search {
     /// Finds them again, after a while in which packets were watched.
     pub(crate) fn look_again(self, before: &[Candidate]) -> Result<Found, Box<dyn Error + Send + Sync>> {
         let begin = Instant::now();
-        let fragments = self.fragments()?;
+        let before_watch = self.passed()?;
         let watched = self.watch()?;
-        let fragments = self.fragments()?.saturating_sub(fragments);
+        let mut passed = self.passed()?;
+        for ((_, packets), (_, then)) in passed.iter_mut().zip(before_watch) {
+            *packets = packets.saturating_sub(then);
+        }
         let known: HashSet<(u8, Tuple)> = before.iter().flat_map(Candidate::directions).collect();
         let unknown = watched.iter().filter(|seen| !known.contains(&seen.direction()));
         let unknown: Vec<(u8, Tuple)> = unknown.map(Seen::direction).collect();
@@ -164,15 +171,21 @@ impl Search {
                     }),
                     arrived: seen.map_or(0, |seen| seen.arrived),
                     stayed: seen.map(|seen| seen.last).filter(|last| !last.left),
-                    fragments,
+                    passed,
                 })
             });
         }
         Ok(Found { candidates, more, search: Some(self) })
     }
 
-    fn fragments(&self) -> Result<u64, shunt_bpf::Error> {
-        self.waiting.as_ref().map_or(Ok(0), |waiting| waiting.counted(abi::reason::FRAGMENT))
+    fn passed(&self) -> Result<[(usize, u64); PASSED.len()], shunt_bpf::Error> {
+        let mut passed = PASSED.map(|reason| (reason, 0));
+        if let Some(waiting) = &self.waiting {
+            for (reason, packets) in &mut passed {
+                *packets = waiting.counted(*reason)?;
+            }
+        }
+        Ok(passed)
     }
 
     /// Watches the packets that ports pass to Linux, for [`LOOK`].
@@ -328,6 +341,8 @@ fn last_seen_s(entry: &Tracked, timeouts: ConntrackTimeouts) -> Option<u64> {
     let whole = match (entry.protocol, entry.state.as_deref()) {
         (6, Some("ESTABLISHED")) if left <= timeouts.tcp_unacknowledged => timeouts.tcp_unacknowledged,
         (6, Some("ESTABLISHED")) => timeouts.tcp_established,
+        (6, Some("TIME_WAIT")) => timeouts.tcp_time_wait,
+        (6, Some("CLOSE")) => timeouts.tcp_close,
         (17, _) if left <= timeouts.udp => timeouts.udp,
         (17, _) => timeouts.udp_stream,
         _ => return None,
@@ -482,6 +497,7 @@ mod tests {
             tcp_established: seconds(7440),
             tcp_unacknowledged: seconds(300),
             tcp_close: seconds(10),
+            tcp_time_wait: seconds(120),
             tcp_be_liberal: false,
         };
         let ago = |protocol: u8, state: Option<&str>, timeout_s: Option<u32>| {
@@ -495,6 +511,10 @@ mod tests {
         let established = Some("ESTABLISHED");
         assert_eq!(ago(6, established, Some(7400)), Some(40));
         assert_eq!(ago(6, established, Some(280)), Some(20));
+        assert_eq!(
+            (ago(6, Some("TIME_WAIT"), Some(113)), ago(6, Some("CLOSE"), Some(4))),
+            (Some(7), Some(6))
+        );
         assert_eq!((ago(17, None, Some(110)), ago(17, None, Some(28))), (Some(10), Some(2)));
         for unknown in [(6, established, Some(8000)), (6, established, None), (6, Some("LAST_ACK"), Some(20))]
         {

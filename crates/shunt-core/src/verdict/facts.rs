@@ -1,6 +1,7 @@
 //! What is known about one direction of a connection.
 
 use shunt_api::{DirectionName, FilterHook, FlowState, PortFilter, Tracked};
+use std::net::IpAddr;
 
 /// The name of a reason (`miss`, `no-conntrack`, ...), as `shunt status` counts it.
 pub type Reason = &'static str;
@@ -56,6 +57,14 @@ pub struct DirectionFacts<'a> {
     pub look: Option<Look>,
     /// Seconds since conntrack last saw a packet of the connection, as far as its timeout tells.
     pub tracked_ago_s: Option<u64>,
+    /// The same, if the flows of both directions were used before that: whose packet it was is not known.
+    pub later_ago_s: Option<u64>,
+    /// For how long the daemon has run, in seconds.
+    pub up_s: u64,
+    /// How often a flow in use is proved, in seconds.
+    pub reprove_s: u64,
+    /// The receiver, if Linux has no route to it.
+    pub no_route_to: Option<IpAddr>,
     /// Seconds since packets of the direction have come again after its last fast one; `None` if that is not sure.
     pub later_packets_s: Option<u64>,
     /// Seconds since the epoch last moved, and the cause; `None` if it has not moved since the daemon started.
@@ -77,8 +86,9 @@ pub struct Look {
     pub arrived: u64,
     /// The last packet that was passed to Linux, if it has not left through a port.
     pub stayed: Option<Stayed>,
-    /// Fragments of any connection that arrived on ports meanwhile. They have no ports.
-    pub fragments: u64,
+    /// Packets of any connection that arrived on ports meanwhile and are not looked up, by reason: fragments, for one,
+    /// which have no ports.
+    pub passed: Vec<(Reason, u64)>,
 }
 
 /// A packet that has arrived, and has not left through a port.

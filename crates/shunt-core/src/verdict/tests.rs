@@ -56,6 +56,10 @@ fn facts(tracked: &Tracked) -> DirectionFacts<'_> {
         silent_hop: None,
         look: None,
         tracked_ago_s: None,
+        later_ago_s: None,
+        up_s: 3600,
+        reprove_s: 2,
+        no_route_to: None,
         later_packets_s: None,
         epoch_moved: Some((3, "route".to_owned())),
     }
@@ -174,8 +178,11 @@ fn a_direction_without_packets_is_idle_and_not_slow() {
         assert_eq!(idle_for(&DirectionFacts { window_age_s: 3, ..silent.clone() }), None);
         assert_eq!(idle_for(&DirectionFacts { refused: Some("not-proved"), ..silent.clone() }), None);
         // The window began before, and conntrack has seen a packet since.
-        let (window_age_s, tracked_ago_s) = (WINDOW_S - 1, Some(0));
-        assert_eq!(idle_for(&DirectionFacts { window_age_s, tracked_ago_s, ..silent.clone() }), None);
+        let (window_age_s, later_ago_s) = (WINDOW_S - 1, Some(0));
+        assert_eq!(idle_for(&DirectionFacts { window_age_s, later_ago_s, ..silent.clone() }), None);
+        // One of either direction.
+        let other = DirectionFacts { packets_seen: 0, later_ago_s, ..silent.clone() };
+        assert_eq!(idle_for(&other), Some((None, Some(true))));
         assert_eq!(idle_for(&DirectionFacts { last_use: last(1), ..silent }), None);
     }
     let swept = FlowFacts { retired_why: Some("idle"), ..flow(FlowState::Retired).unwrap() };
@@ -305,11 +312,14 @@ fn a_second_look_tells_dropped_packets_fragments_and_other_devices_from_silence(
         DirectionFacts { silent_hop: Some("192.0.2.2 on wan0".to_owned()), ..once.clone() }.verdict();
     assert!(unanswered.detail.ends_with("; the next hop, 192.0.2.2 on wan0, does not answer"));
     assert!(unanswered.remedy.unwrap().contains("whether it is on"));
+    let no_route_to = Some("192.0.2.9".parse().unwrap());
+    let no_route = DirectionFacts { no_route_to, ..once.clone() }.verdict();
+    assert!(no_route.detail.ends_with("; Linux has no route to 192.0.2.9"), "{}", no_route.detail);
     let beside = DirectionFacts { off_ports: [None, Some("wan1".to_owned())], ..once.clone() }.verdict();
     assert!(beside.detail.ends_with("left by wan1, which is not a port"), "{}", beside.detail);
     assert_eq!(DirectionFacts { refused: Some("unreplied"), ..once }.verdict().slow, Some("unreplied"));
 
-    let unseen = Look { counted: Some(50), fragments: 100, ..look() };
+    let unseen = Look { counted: Some(50), passed: vec![("ttl", 9), ("fragment", 100)], ..look() };
     let fragments = with(Look { mean_bytes: 3028, ..unseen.clone() }).verdict();
     assert_eq!(fragments.slow, Some("fragment"));
     assert!(fragments.detail.contains("3028 bytes"), "{}", fragments.detail);
@@ -326,6 +336,50 @@ fn a_second_look_tells_dropped_packets_fragments_and_other_devices_from_silence(
         (routed.detail.as_str(), routed.idle),
         ("its packets arrive by lan1, which is not a port", None)
     );
+}
+
+#[test]
+fn an_active_flow_that_nothing_uses_is_not_fast() {
+    let udp = tracked(UDP, None, GOOD);
+    let last = |ago_s| Some(LastUse { ago_s, fast: true });
+    let active = |ago_s, look| DirectionFacts {
+        flow: flow(FlowState::Active),
+        last_use: last(ago_s),
+        look,
+        ..facts(&udp)
+    };
+    assert_eq!((active(1, None).verdict().slow, active(1, None).verdict().idle), (None, None));
+    assert_eq!(active(3, None).verdict().idle, Some(Idle { for_s: Some(3), was_fast: Some(true) }));
+    let none = Look { counted: Some(0), ..Look::default() };
+    assert!(active(3, Some(none)).verdict().idle.is_some());
+    let short_lived = Look { counted: Some(25), passed: vec![("ttl", 24)], ..Look::default() };
+    assert_eq!(active(3, Some(short_lived)).verdict().slow, Some("ttl"));
+    // A proof, by Linux.
+    let proved = active(3, Some(Look { counted: Some(1), arrived: 1, ..Look::default() })).verdict();
+    assert_eq!((proved.slow, proved.idle, proved.since_s), (None, None, Some(5)));
+}
+
+#[test]
+fn since_when_is_told_only_if_it_is_known() {
+    let udp = tracked(UDP, None, GOOD);
+    let since = |facts: DirectionFacts<'_>| facts.verdict().since_s;
+    assert_eq!(since(facts(&udp)), Some(77));
+    assert_eq!(since(DirectionFacts { up_s: 5, ..facts(&udp) }), None);
+    assert_eq!(since(DirectionFacts { off: Some("by a rule".to_owned()), ..facts(&udp) }), None);
+    let last_use = Some(LastUse { ago_s: 20, fast: true });
+    assert_eq!(since(DirectionFacts { last_use, window_age_s: 1, ..facts(&udp) }), None);
+}
+
+#[test]
+fn a_flow_whose_packets_are_rare_is_not_told_to_wait_for_one_more() {
+    let udp = tracked(UDP, None, GOOD);
+    let last_use = Some(LastUse { ago_s: 1, fast: false });
+    let pending = |since_s| {
+        let flow = Some(FlowFacts { since_s, ..flow(FlowState::Pending).unwrap() });
+        DirectionFacts { flow, last_use, ..facts(&udp) }.verdict().remedy
+    };
+    assert_eq!(pending(1), None);
+    assert!(pending(20).unwrap().contains("further apart than a proof holds (2 s)"));
 }
 
 #[test]
@@ -346,8 +400,11 @@ fn a_tcp_connection_that_has_ended_is_not_slow() {
     for state in ["TIME_WAIT", "CLOSE"] {
         let closed = tracked(TCP, Some(state), GOOD);
         let last_use = Some(LastUse { ago_s: 4, fast: true });
-        let ended = DirectionFacts { flow: flow(FlowState::Retired), last_use, ..facts(&closed) }.verdict();
-        assert_eq!(ended.idle, Some(Idle { for_s: Some(4), was_fast: Some(true) }));
+        let tracked_ago_s = Some(3);
+        let ended =
+            DirectionFacts { flow: flow(FlowState::Retired), last_use, tracked_ago_s, ..facts(&closed) };
+        let ended = ended.verdict();
+        assert_eq!(ended.idle, Some(Idle { for_s: Some(3), was_fast: Some(true) }));
         assert!(ended.detail.ends_with(state) && ended.remedy.unwrap().contains("has ended"));
     }
     // The other end may still send.
@@ -360,8 +417,13 @@ fn fragments_are_named_behind_a_capture_too() {
     let udp = tracked(UDP, None, GOOD);
     let blocked = LearningBlocked { reason: "egress-capture", place: "on wan0".to_owned() };
     let captured = DirectionFacts { learning_blocked: Some(blocked), packets_seen: 0, ..facts(&udp) };
-    let look =
-        |mean_bytes| Look { counted: Some(9), fragments: 18, mtu: 1500, mean_bytes, ..Look::default() };
+    let look = |mean_bytes| Look {
+        counted: Some(9),
+        passed: vec![("fragment", 18)],
+        mtu: 1500,
+        mean_bytes,
+        ..Look::default()
+    };
     let seen =
         |mean_bytes| DirectionFacts { look: Some(look(mean_bytes)), ..captured.clone() }.verdict().slow;
     assert_eq!((seen(3028), seen(1500)), (Some("fragment"), Some("egress-capture")));

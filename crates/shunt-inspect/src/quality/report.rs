@@ -17,6 +17,8 @@ use std::{
 const LOSS: f64 = 0.01;
 /// Something is at fault if more than this share of packets waits there for 50 ms or longer (`QUALITY_WAITS`).
 const WAITING: f64 = 0.05;
+/// So many segments tell more and less than that share apart.
+const ENOUGH: u64 = 1000;
 /// From this share of unread packets on, there is no answer.
 const UNREAD: f64 = 0.01;
 
@@ -159,6 +161,17 @@ pub struct Loss {
     pub share: Option<Share>,
 }
 
+impl Loss {
+    /// Whether there was enough traffic to tell whether too much is lost, but not what became of too many segments.
+    #[must_use]
+    pub fn is_undecided(self) -> bool {
+        let Self { segments, lost, reordered, unclear, share } = self;
+        let most = LOSS * segments as f64;
+        let may_be_lost = (lost + reordered + unclear) as f64;
+        segments >= ENOUGH && may_be_lost > most && share.is_some_and(|share| share.low <= LOSS)
+    }
+}
+
 /// Figures of a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostReport {
@@ -255,11 +268,12 @@ fn waiting(times: &Histogram) -> Option<Share> {
     Share::new(long, long, times.total())
 }
 
-/// With the share of lost segments. Those that are unclear may be lost or not.
+/// With the share of lost segments. Those that are unclear or out of order may be lost or not: on a fast network, a
+/// sender repeats a segment as soon as others overtake it elsewhere.
 fn with_share(loss: Loss) -> Loss {
-    let Loss { segments, lost, unclear, .. } = loss;
+    let Loss { segments, lost, unclear, reordered, .. } = loss;
     // A segment may be lost more than once.
-    let share = Share::new(lost.min(segments), (lost + unclear).min(segments), segments);
+    let share = Share::new(lost.min(segments), (lost + unclear + reordered).min(segments), segments);
     Loss { share, ..loss }
 }
 
@@ -335,7 +349,8 @@ fn judge(report: &mut Report, transit: &BTreeMap<Side, Histogram>, is_read: bool
     }
     let inside = transit.values().fold(Histogram::default(), Histogram::plus);
     ask(Part::Router, Symptom::Waits, waiting(&inside), WAITING);
-    let all_sound = is_sound.values().all(|sound| *sound);
+    let losses = report.sides.values().flat_map(|side| [side.towards_router, side.from_router]);
+    let all_sound = is_sound.values().all(|sound| *sound) && !losses.into_iter().any(Loss::is_undecided);
     report.verdict = match (is_read, report.findings.is_empty()) {
         (false, _) => Verdict::CannotTell,
         (true, false) => Verdict::Fault,

@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Packets on their way, and packets that left unexpectedly, that are kept for a flow.
 const KEPT: usize = 4096;
+/// Changes of the path that are kept: packets are given up soon after they entered.
+const WAYS: usize = 256;
 /// Times that are kept for their median.
 const TIMES: usize = 20_000;
 
@@ -101,8 +103,8 @@ pub(crate) struct Follower {
     first: u64,
     /// The last packet of each path that has left, by its place among those that entered.
     latest: BTreeMap<Way, u64>,
-    /// The path of the last packet that left: a packet that is lost shows none.
-    way: Option<Way>,
+    /// The paths of packets that left, each from a place on, oldest first: a packet that is lost shows none.
+    ways: VecDeque<(u64, Way)>,
     sent_to: Option<u32>,
     awaited: Option<Awaited>,
     pub(crate) tallies: BTreeMap<Way, Tally>,
@@ -167,7 +169,6 @@ impl Follower {
         if let Some((from, bytes)) = segments.cut {
             self.excuse(from, bytes);
         }
-        self.way = Some(way);
         let mut acknowledged = None;
         for segment in segments.whole {
             acknowledged = Acknowledged::by(&segment, at_ns);
@@ -266,6 +267,7 @@ impl Follower {
 
     fn finish(&mut self, pending: Pending, at_ns: u64, way: Way, left: Segment) {
         let Pending { index, at_ns: since_ns, is_repeated, segment, .. } = pending;
+        self.note_way(index, way);
         let tally = self.tallies.entry(way).or_default();
         tally.packets += 1;
         tally.bytes += segment.kept.len() as u64;
@@ -325,7 +327,7 @@ impl Follower {
             }
             return;
         }
-        let way = self.way.unwrap_or(Way::Fast);
+        let way = self.way_at(lost.index);
         let reason = self.dropped.iter_mut().find(|(_, count)| **count > 0);
         if let Some((reason, count)) = reason {
             *count -= 1;
@@ -336,6 +338,23 @@ impl Follower {
         if has_data(&lost.segment) {
             self.tallies.entry(way).or_default().data_lost += 1;
         }
+    }
+
+    fn note_way(&mut self, index: u64, way: Way) {
+        if self.ways.back().is_some_and(|(from, last)| *last == way || index < *from) {
+            return;
+        }
+        if self.ways.len() >= WAYS {
+            self.ways.pop_front();
+        }
+        let from = self.latest.values().max().map_or(index, |latest| index.min(latest + 1));
+        self.ways.push_back((from, way));
+    }
+
+    /// The path that packets took when this one entered.
+    fn way_at(&self, index: u64) -> Way {
+        let before = self.ways.iter().rev().find(|(from, _)| *from <= index);
+        before.or(self.ways.front()).map_or(Way::Fast, |(_, way)| *way)
     }
 
     /// Whoever sends data by TCP sends lost data again. If that happened much less often than packets were not seen

@@ -77,7 +77,7 @@ fn unseen() -> Failure {
         FailureCode::NoConnection,
         format!(
             "{UNSEEN}: it has ended, or its first packet is dropped or rejected, by a rule (see the counters in `nft list \
-         ruleset`) or by the other end; `shunt flows` lists connections with packets"
+         ruleset`), by Linux (no route, a TTL of 1) or by the other end; `shunt flows` lists connections with packets"
         ),
     )
 }

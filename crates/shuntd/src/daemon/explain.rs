@@ -34,9 +34,7 @@ pub(super) fn explain(daemon: &Daemon, candidates: &[Candidate]) -> Result<Vec<E
         // Nobody answers from the address of a group.
         let directions_of = if candidate.to_group { &DIRECTIONS[..1] } else { &DIRECTIONS[..] };
         for (at, dir) in directions_of.iter().copied().enumerate() {
-            let flow = candidate.flows[at]
-                .iter()
-                .max_by_key(|(_, entry)| entry_state(&entry.flow, epochs).flow_state(clock));
+            let flow = flow_of(candidate, at, epochs, clock);
             // Sightings are kept by tuple only: ifindex and tags do not matter.
             let key = flow_key(&candidate.tuples[at], 0, [0; 2], candidate.protocol.into());
             let sighting = daemon.plane.sighting(&key)?;
@@ -78,15 +76,19 @@ fn direction_facts<'c>(
     // A refusal before the last use has been overcome.
     let is_overcome = used.is_some_and(|(ticks, _)| clock.is_before(sighting.quiet_until_ticks, ticks));
     let last_use = used.map(|(ticks, fast)| LastUse { ago_s: clock.seconds_since(ticks), fast });
+    let epochs = daemon.plane.control().epochs();
+    let used_s = DIRECTIONS.iter().enumerate().map(|(at, dir)| {
+        let used = last_use_ticks(candidate, *dir, flow_of(candidate, at, epochs, clock));
+        used.map_or(u64::MAX, |(ticks, _)| clock.seconds_since(ticks))
+    });
+    let used_s: Vec<u64> = used_s.collect();
     let family = if candidate.tuples[0].src.is_ipv4() { Traffic::V4 } else { Traffic::V6 };
     let traffic = family & if candidate.protocol == 6 { Traffic::TCP } else { Traffic::UDP };
     DirectionFacts {
         protocol: candidate.protocol,
         dir,
         tracked,
-        flow: flow.map(|(_, entry)| {
-            flow_facts(&entry.flow, entry.cold.learned_ticks, daemon.plane.control().epochs(), clock)
-        }),
+        flow: flow.map(|(_, entry)| flow_facts(&entry.flow, entry.cold.learned_ticks, epochs, clock)),
         refused: reasons::name(sighting.refused_why).filter(|_| !is_overcome),
         refused_after_retirement: flow.is_some_and(|(_, entry)| {
             !clock.is_before(sighting.quiet_until_ticks, entry.flow.retired_ticks())
@@ -106,12 +108,29 @@ fn direction_facts<'c>(
         off_ports: hosts.map(|devices| off_port(daemon, devices)),
         bridged_off_ports: hosts.map(|devices| members_off_ports(daemon, devices)),
         tracked_ago_s: candidate.tracked_ago_s,
+        later_ago_s: candidate.tracked_ago_s.filter(|ago_s| used_s.iter().all(|used_s| ago_s + 1 < *used_s)),
+        up_s: unix_time().saturating_sub(daemon.started_at.as_secs()),
+        reprove_s: config.reprove.as_secs(),
+        no_route_to: Some(candidate.tuples[1 - at].src).filter(|_| {
+            let is_bridged = daemon.core.ports().any(|(port, _)| port.master.is_some());
+            candidate.devices[1 - at].is_empty() && !candidate.local && !is_bridged
+        }),
         later_packets_s: later_packets_s(candidate, sighting, window_age_s, last_use.map(|last| last.ago_s)),
         silent_hop: candidate.silent_hops[1 - at]
             .map(|hop| format!("{} on {}", hop.addr, daemon.name(hop.ifindex))),
         look: candidate.looks[at].as_ref().map(|look| look_facts(daemon, look, clock)),
         epoch_moved: daemon.last_move.map(|(at, cause)| (at.elapsed().as_secs(), cause.to_string())),
     }
+}
+
+/// The flow of a direction that says most: the one in use, if there is one.
+fn flow_of<'c>(
+    candidate: &'c Candidate,
+    at: usize,
+    epochs: &Epochs,
+    clock: TickClock,
+) -> Option<&'c (Key, Entry)> {
+    candidate.flows[at].iter().max_by_key(|(_, entry)| entry_state(&entry.flow, epochs).flow_state(clock))
 }
 
 /// When a flow of the direction was last used or proved, and whether it has forwarded packets.
@@ -197,7 +216,11 @@ fn look_facts(daemon: &Daemon, look: &connection_search::Look, clock: TickClock)
             port: daemon.name(last.ifindex),
             ago_s: clock.seconds_since(last.at_ticks),
         }),
-        fragments: look.fragments,
+        passed: look
+            .passed
+            .iter()
+            .filter_map(|(reason, packets)| Some((reasons::name(*reason as u8)?, *packets)))
+            .collect(),
     }
 }
 

@@ -83,6 +83,18 @@ fn unclear_losses_widen_the_interval_and_blame_nobody() {
 }
 
 #[test]
+fn too_many_late_segments_are_neither_loss_nor_nothing() {
+    let late = |in_reordered| {
+        let tally = abi::QualityTally { in_reordered, in_segments: 10_000, ..sound(1000) };
+        made(tally, sound(1000), |_| ())
+    };
+    let many = late(300);
+    assert_eq!((many.verdict, found(&many)), (Verdict::CannotTell, vec![]));
+    assert!(many.sides[&Side::Lan].towards_router.is_undecided());
+    assert_eq!(late(50).verdict, Verdict::Sound);
+}
+
+#[test]
 fn with_unseen_or_unread_packets_there_is_no_answer() {
     let lossy = abi::QualityTally { in_lost: 50, ..sound(1000) };
     let report = made(lossy, sound(1000), |course| course.counted.unseen.unread = 500);

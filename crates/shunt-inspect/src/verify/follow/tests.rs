@@ -97,6 +97,17 @@ fn what_linux_drops_for_a_reason_is_not_lost_by_the_path() {
 }
 
 #[test]
+fn a_drop_counts_for_the_path_at_its_time_also_if_it_is_noticed_later() {
+    let mut follower = entered(0..8);
+    follower.drop_by_linux(77, 1);
+    (0..3).for_each(|number| leave_by(&mut follower, Way::Slow, number));
+    leave_by(&mut follower, Way::Slow, 4);
+    (5..8).for_each(|number| leave(&mut follower, number));
+    follower.give_up(u64::MAX);
+    assert_eq!(follower.by_linux, BTreeMap::from([((Way::Slow, 77), 1)]));
+}
+
+#[test]
 fn nobody_waits_long_for_what_linux_was_seen_to_drop() {
     let mut follower = entered(0..2);
     assert_eq!(follower.waits(), Waits::Yes);

@@ -8,6 +8,7 @@ const TIMEOUTS: ConntrackTimeouts = ConntrackTimeouts {
     tcp_established: Duration::from_secs(1000),
     tcp_unacknowledged: Duration::from_secs(300),
     tcp_close: Duration::from_secs(10),
+    tcp_time_wait: Duration::from_secs(120),
     tcp_be_liberal: false,
 };
 const FIN_WAIT: u8 = 4;

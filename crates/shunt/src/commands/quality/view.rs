@@ -117,8 +117,24 @@ fn why(shown: &Shown) -> String {
         None if report.unknown.is_empty() => {
             format!("the headers of {} packets could not be read", report.unread)
         }
-        None => "too little traffic; the list below says what is missing".to_owned(),
+        None => undecided(report)
+            .unwrap_or_else(|| "too little traffic; the list below says what is missing".to_owned()),
     }
+}
+
+/// A side whose segments came in another order, as lost ones do that are sent again.
+fn undecided(report: &Report) -> Option<String> {
+    let of = |figures: &SideReport| {
+        [figures.towards_router, figures.from_router].into_iter().find(|loss| loss.is_undecided())
+    };
+    let (side, loss) = report.sides.iter().find_map(|(side, figures)| Some((side, of(figures)?)))?;
+    let side = part(if *side == Side::Lan { Part::LanSide } else { Part::WanSide });
+    let unclear = loss.reordered + loss.unclear;
+    Some(format!(
+        "{side}: {unclear} of {} were late: lost and sent again, or only out of order; `nstat TcpRetransSegs` on their \
+         sender tells",
+        units::count(loss.segments, "segment")
+    ))
 }
 
 const fn part(part: Part) -> &'static str {
@@ -244,7 +260,7 @@ fn notes(report: &Report, limit: usize) -> Vec<String> {
         let reordered = figures.towards_router.reordered;
         if reordered > 0 {
             notes.push(format!(
-                "{side}: {} arrived out of order, which is not counted as loss",
+                "{side}: {} arrived out of order; on a fast network, some of them may have been lost and sent again",
                 units::count(reordered, "segment")
             ));
         }
