@@ -19,10 +19,12 @@ const BUILTINS: &str = ". : [ break case cd command continue declare done esac e
     printf read return set shift source test trap unset wait";
 const BEFORE_COMMANDS: &str = "! ( { do elif else exec if then time until while";
 /// Programs that packaging/deps.sh does not list, and the reason.
-const OTHERS: [(&str, &str); 5] = [
+const OTHERS: [(&str, &str); 7] = [
     ("cbmc", "packaging/deps.sh --proof installs it where it is packaged; elsewhere xtask unpacks it"),
     ("node", "drives a browser in `make browser-test`, which asks for it"),
     ("cargo", "packaging/deps.sh and packaging/cargo.sh find it or install it"),
+    ("rustc", "comes with cargo"),
+    ("rustup", "fetches standard libraries if it is there; else, an error says what to install"),
     ("shunt", "built here"),
     ("ssh", "reaches the agent of a router that is another machine; tests put a script in its place"),
 ];

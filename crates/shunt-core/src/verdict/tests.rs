@@ -190,9 +190,8 @@ fn a_direction_without_packets_is_idle_and_not_slow() {
         idle_for(&DirectionFacts { flow: Some(swept), ..silent.clone() }),
         Some((Some(9), Some(true)))
     );
-    // In use until now; ended; blocked: none of them is idle.
+    // Ended; blocked: none of them is idle.
     for other in [
-        DirectionFacts { flow: flow(FlowState::Active), ..silent.clone() },
         DirectionFacts { flow: flow(FlowState::Retired), ..silent.clone() },
         DirectionFacts { excluded: true, ..silent.clone() },
         DirectionFacts { off: Some("by a rule".to_owned()), window_age_s: 3, ..silent.clone() },
