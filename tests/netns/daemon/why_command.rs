@@ -70,9 +70,14 @@ fn why_names_the_engine_or_the_reason() {
     assert_eq!(first["directions"][0]["because"]["reason"], "miss", "{first:#}");
     says(&shunt, "--dst 198.18.0.2 --dport 5000", None, || drop(there.pass(&packet)));
     for words in ["--dst 198.18.0.2 --dport 5000", "udp 192.168.1.2:4000 198.18.0.2:5000", "192.168.1.0/24"] {
-        let found = ask(&shunt, words);
+        // On a slow machine, a flow is soon idle.
+        let found = wait_for(AGAIN, || {
+            there.pass(&packet);
+            Some(ask(&shunt, words)).filter(|found| found["directions"][0]["fast"] == true)
+        });
+        let found = found.unwrap_or_else(|| panic!("not fast: {:#}", ask(&shunt, words)));
         let [orig, reply] = &found["directions"].as_array().unwrap()[..] else { panic!("{found:#}") };
-        assert_eq!((&orig["fast"], &orig["engine"]), (&true.into(), &"tc".into()), "{found:#}");
+        assert_eq!(orig["engine"], "tc", "{found:#}");
         assert_eq!((&orig["in_port"], &orig["out_port"]), (&"r0".into(), &"r1".into()), "{found:#}");
         assert!(orig["since_s"].is_u64() && orig["because"].is_null(), "{found:#}");
         assert_eq!((&reply["fast"], &reply["because"]["reason"]), (&false.into(), &"miss".into()));
