@@ -378,7 +378,9 @@ impl DirectionFacts<'_> {
                         self.reprove_s
                     )
                 });
-                Some(Verdict { since_s: Some(flow.since_s), idle, remedy, ..slow("pending", "") })
+                // If it was fast meanwhile, nobody knows since when it is not.
+                let since_s = Some(flow.since_s).filter(|_| idle.is_none() && !fast);
+                Some(Verdict { since_s, idle, remedy, ..slow("pending", "") })
             }
             FlowState::Retired => {
                 let retired = flow.retired_why?;
@@ -409,7 +411,13 @@ impl DirectionFacts<'_> {
         }
         let state = tracked.state.as_deref().unwrap_or("NONE");
         if state != "ESTABLISHED" {
-            return Some(slow("not-established", format!("its state in conntrack is {state}")));
+            let silent_s = self.tracked_ago_s.filter(|ago_s| *ago_s >= IDLE_S);
+            let idle = silent_s
+                .map(|for_s| Idle { for_s: Some(for_s), was_fast: self.last_use.map(|last| last.fast) });
+            return Some(Verdict {
+                idle,
+                ..slow("not-established", format!("its state in conntrack is {state}"))
+            });
         }
         (!tracked.is(Tracked::ASSURED))
             .then(|| slow("not-established", "conntrack has not marked the connection ASSURED"))

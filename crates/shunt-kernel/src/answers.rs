@@ -44,6 +44,8 @@ pub struct ConntrackTimeouts {
     pub tcp_close: Duration,
     /// TCP that both ends have closed.
     pub tcp_time_wait: Duration,
+    /// TCP whose first packet has had no answer.
+    pub tcp_syn_sent: Duration,
     /// Whether conntrack accepts all sequence numbers of every TCP connection (nf_conntrack_tcp_be_liberal).
     pub tcp_be_liberal: bool,
 }

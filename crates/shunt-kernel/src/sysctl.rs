@@ -41,6 +41,7 @@ pub fn conntrack_timeouts() -> Result<ConntrackTimeouts, Error> {
         tcp_be_liberal: number(&netfilter("nf_conntrack_tcp_be_liberal").to_string_lossy())? != 0,
         tcp_close: seconds("nf_conntrack_tcp_timeout_close")?,
         tcp_time_wait: seconds("nf_conntrack_tcp_timeout_time_wait")?,
+        tcp_syn_sent: seconds("nf_conntrack_tcp_timeout_syn_sent")?,
         tcp_established: seconds("nf_conntrack_tcp_timeout_established")?,
         tcp_unacknowledged: seconds("nf_conntrack_tcp_timeout_unacknowledged")?
             .max(seconds("nf_conntrack_tcp_timeout_max_retrans")?),

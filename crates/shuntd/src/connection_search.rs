@@ -342,6 +342,7 @@ fn last_seen_s(entry: &Tracked, timeouts: ConntrackTimeouts) -> Option<u64> {
         (6, Some("ESTABLISHED")) if left <= timeouts.tcp_unacknowledged => timeouts.tcp_unacknowledged,
         (6, Some("ESTABLISHED")) => timeouts.tcp_established,
         (6, Some("TIME_WAIT")) => timeouts.tcp_time_wait,
+        (6, Some("SYN_SENT")) => timeouts.tcp_syn_sent,
         (6, Some("CLOSE")) => timeouts.tcp_close,
         (17, _) if left <= timeouts.udp => timeouts.udp,
         (17, _) => timeouts.udp_stream,
@@ -498,6 +499,7 @@ mod tests {
             tcp_unacknowledged: seconds(300),
             tcp_close: seconds(10),
             tcp_time_wait: seconds(120),
+            tcp_syn_sent: seconds(120),
             tcp_be_liberal: false,
         };
         let ago = |protocol: u8, state: Option<&str>, timeout_s: Option<u32>| {

@@ -338,6 +338,15 @@ fn a_second_look_tells_dropped_packets_fragments_and_other_devices_from_silence(
 }
 
 #[test]
+fn a_syn_that_nobody_answers_is_soon_idle() {
+    let opening = tracked(TCP, Some("SYN_SENT"), Tracked::CONFIRMED);
+    let sent = |ago_s| DirectionFacts { tracked_ago_s: Some(ago_s), ..facts(&opening) }.verdict();
+    assert_eq!((sent(0).slow, sent(0).idle), (Some("not-established"), None));
+    assert_eq!(sent(90).idle.unwrap().for_s, Some(90));
+    assert_eq!(sent(90).since_s, None);
+}
+
+#[test]
 fn an_active_flow_that_nothing_uses_is_not_fast() {
     let udp = tracked(UDP, None, GOOD);
     let last = |ago_s| Some(LastUse { ago_s, fast: true });
@@ -378,6 +387,9 @@ fn a_flow_whose_packets_are_rare_is_not_told_to_wait_for_one_more() {
         DirectionFacts { flow, last_use, ..facts(&udp) }.verdict().remedy
     };
     assert_eq!(pending(1), None);
+    let fast_before = Some(LastUse { ago_s: 1, fast: true });
+    let flow = flow(FlowState::Pending);
+    assert_eq!(DirectionFacts { flow, last_use: fast_before, ..facts(&udp) }.verdict().since_s, None);
     assert!(pending(20).unwrap().contains("further apart than a proof holds (2 s)"));
 }
 

@@ -187,12 +187,19 @@ impl Follower {
     }
 
     /// The place of the packet that entered as this one leaves: of several with the same bytes, the one with the same
-    /// ID. Segments of an aggregate have IDs of their own.
+    /// ID. Segments of an aggregate have IDs of their own. Of a segment that was sent twice, the first one is lost if
+    /// later ones have left.
     fn entered_as(&self, left: &Segment) -> Option<usize> {
-        self.pending.iter().position(|one| {
+        let is_it = |one: &Pending| {
             let is_part = one.segment.is_part || left.is_part;
             one.segment.kept == left.kept && (is_part || one.segment.exact == left.exact)
-        })
+        };
+        let mut found = self.pending.iter().enumerate().filter(|(_, one)| is_it(one));
+        let (first, one) = found.next()?;
+        let is_late = self.latest.values().any(|latest| one.index < *latest);
+        let is_in_turn = |one: &Pending| self.latest.values().all(|latest| one.index > *latest);
+        let again = found.find(|(_, one)| is_late && is_in_turn(one));
+        Some(again.map_or(first, |(at, _)| at))
     }
 
     /// Linux drops packets of this flow.

@@ -195,8 +195,10 @@ fn path(flows: &Followed<'_>, way: Way, reasons: &BTreeMap<u32, String>) -> Path
         }
     }
     for ((by, reason), count) in flows.iter().flat_map(|(.., one)| &one.by_linux) {
-        if *by == way {
-            *path.dropped_by_linux.entry(drop_reason(*reason, reasons)).or_default() += count;
+        let reason = drop_reason(*reason, reasons);
+        // A packet that is dropped shows no path, but the stack has slow ones only.
+        if way == if is_of_stack(&reason) { Way::Slow } else { *by } {
+            *path.dropped_by_linux.entry(reason).or_default() += count;
         }
     }
     let middle = |times: fn(&Tally) -> &Vec<f64>| {
@@ -399,6 +401,26 @@ fn hidden_loss(report: &Report, flows: &Followed<'_>, reasons: &BTreeMap<u32, St
     format!(
         "Linux dropped {packets} ({reason}), so loss by Shunt cannot be told{rest}; ask again when Linux drops none"
     )
+}
+
+/// Whether a packet was dropped where no packet of the fast path comes: behind the ingress of a port, and before its
+/// egress.
+fn is_of_stack(reason: &str) -> bool {
+    let parts = [
+        "IP_",
+        "IPV6",
+        "ICMP",
+        "NETFILTER",
+        "NEIGH_",
+        "XFRM",
+        "OTHERHOST",
+        "UNICAST_IN_L2",
+        "TCP_",
+        "UDP_",
+        "SOCKET_",
+        "NO_SOCKET",
+    ];
+    parts.iter().any(|part| reason.starts_with(part))
 }
 
 /// Whether a packet was dropped since the queue of a port had no room for it: by any qdisc, or by those with reasons of

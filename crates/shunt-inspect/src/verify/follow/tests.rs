@@ -108,6 +108,22 @@ fn a_drop_counts_for_the_path_at_its_time_also_if_it_is_noticed_later() {
 }
 
 #[test]
+fn a_segment_that_is_sent_again_after_a_loss_is_not_out_of_order() {
+    let mut follower = Follower::default();
+    for (at_ns, sequence) in [(0, 0), (10, 40), (20, 80)] {
+        follower.enter(at_ns, tcp(sequence, 1, &[sequence as u8; 40]));
+    }
+    follower.drop_by_linux(77, 1);
+    follower.leave(1000, Way::Slow, tcp(40, 1, &[40; 40]));
+    follower.leave(1010, Way::Slow, tcp(80, 1, &[80; 40]));
+    follower.enter(1020, tcp(0, 1, &[0; 40]));
+    follower.leave(1030, Way::Slow, tcp(0, 1, &[0; 40]));
+    follower.give_up(u64::MAX);
+    assert_eq!((faults(&follower, Way::Slow), follower.overtaken), (vec![], 0));
+    assert_eq!(follower.by_linux, BTreeMap::from([((Way::Slow, 77), 1)]));
+}
+
+#[test]
 fn nobody_waits_long_for_what_linux_was_seen_to_drop() {
     let mut follower = entered(0..2);
     assert_eq!(follower.waits(), Waits::Yes);

@@ -165,6 +165,8 @@ fn drops_that_meet_the_fast_path_alone_are_a_difference_unless_a_queue_makes_the
     for (reason, fast, slow) in [("QDISC_DROP", 165, 0), ("TC_EGRESS", 165, 280)] {
         assert_eq!(drop(reason, fast, slow).verdict, Verdict::CannotTell, "{reason}");
     }
+    // Such as packets whose TTL ends here.
+    assert_eq!(drop("IP_INHDR", 165, 0).verdict, Verdict::Equal);
     let full = drop("QDISC_OVERLIMIT", 165, 280);
     let said = full.unknown.join("; ");
     assert!(

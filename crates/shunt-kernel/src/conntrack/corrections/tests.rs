@@ -9,6 +9,7 @@ const TIMEOUTS: ConntrackTimeouts = ConntrackTimeouts {
     tcp_unacknowledged: Duration::from_secs(300),
     tcp_close: Duration::from_secs(10),
     tcp_time_wait: Duration::from_secs(120),
+    tcp_syn_sent: Duration::from_secs(120),
     tcp_be_liberal: false,
 };
 const FIN_WAIT: u8 = 4;

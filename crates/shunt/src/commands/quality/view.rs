@@ -71,7 +71,8 @@ fn verdict(shown: &Shown) -> String {
         Verdict::Fault => format!("{}\n{observed}\n", style::warning(faults(report))),
         Verdict::Sound => {
             format!(
-                "nothing wrong on either side and in the router, where there was enough traffic\n{observed}\n"
+                "nothing wrong on either side, and nothing waits in the router, where there was enough traffic\n{observed}\n\
+                 what the router itself drops is not seen here: `tc -s qdisc`, `ip -s link`\n"
             )
         }
         Verdict::CannotTell if report.unseen.is_some() => format!("cannot tell: {}\n", why(shown)),
