@@ -1,6 +1,6 @@
 //! What a notification of nftables is about, in words: for people, not for the policy.
 
-use super::{FIXED_BYTES, SUBSYSTEM, family::family_name};
+use super::{FIXED_BYTES, NEWGEN, SUBSYSTEM, family::family_name};
 use crate::netlink_message::{Attrs, Message};
 use shunt_wire::units::count;
 
@@ -79,7 +79,8 @@ impl ChangedObjects {
     pub(crate) fn add(&mut self, message: &Message) {
         self.count(message);
         if self.named.len() >= Self::NAMED_MAX {
-            self.others += u64::from(message.kind & 0xff00 == SUBSYSTEM);
+            // The new generation, which ends the commit, is no object.
+            self.others += u64::from(message.kind & 0xff00 == SUBSYSTEM && message.kind != NEWGEN);
         } else if let Some(object) = describe(message).filter(|object| !self.named.contains(object)) {
             self.named.push(object);
         }
@@ -175,6 +176,7 @@ mod tests {
         for name in ["a\0", "a\0", "b\0", "c\0", "d\0", "e\0"] {
             add(&mut changed, &message(9, &[(1, b"filter\0"), (2, name.as_bytes())]));
         }
+        add(&mut changed, &message(15, &[]));
         let wanted = ["a", "b", "c"]
             .map(|name| format!("set {name} of table inet filter added or changed"))
             .join("; ");

@@ -35,6 +35,7 @@ impl Daemon {
     }
 
     pub(in super::super) fn note(&mut self, what: Happening) {
+        self.recorder.history.set_clock(Clock::read());
         self.recorder.history.note(what);
     }
 
