@@ -204,6 +204,13 @@ fn without_fast_connections_there_is_no_answer() {
     let output = shunt.run("verify --for 3s");
     assert_eq!(output.code, Some(2), "{output:?}");
     assert!(output.out.contains("cannot tell: no connection is on the fast path"), "{output:?}");
+    let named = shunt.run("verify 192.168.1.99 --for 3s");
+    assert!(
+        named.code == Some(27) && named.out.is_empty() && named.err.contains("`192.168.1.99`"),
+        "{named:?}"
+    );
+    // What compared nothing is no event.
+    assert!(!shunt.done("history --for 1h").contains("shunt verify"));
     shunt.done("down");
 }
 

@@ -97,6 +97,9 @@ impl Command for VerifyArgs {
         if chosen.connections.is_empty() {
             let is_of_verify = |rule: &OffRule| rule.by == OffBy::Verify;
             let others = rules(&context.client).await?.iter().any(is_of_verify);
+            if !others && !which.are_all() {
+                return Err(none_is_fast(which.words()).into());
+            }
             chosen.doubts.extend(others.then(|| IN_USE.to_owned()));
         }
         let of_each: Vec<Selection> = chosen.connections.iter().map(only).collect();
@@ -107,11 +110,20 @@ impl Command for VerifyArgs {
             let mut paths = Paths::new(&instance, of_each)?;
             let report =
                 verify::run(&request, stop, &mut paths, || write_stderr(STARTED)).map_err(failure)?;
-            paths.note(report.verdict, connections);
+            if connections > 0 {
+                paths.note(report.verdict, connections);
+            }
             Ok(report)
         })
         .await
     }
+}
+
+fn none_is_fast(words: &str) -> Failure {
+    let why = format!(
+        "no connection of `{words}` is on the fast path; `shunt flows` lists those that are, and `shunt why {words}` says why not"
+    );
+    Failure::new(FailureCode::NoConnection, why)
 }
 
 /// What is said if another run has the connections.
