@@ -64,7 +64,7 @@ fn traffic_and_events_are_kept_across_a_restart() {
         assert!(events.contains(&&expected), "{expected:?} is not in {events:#?}");
     }
     let follows = |what: &&Happening| matches!(what, Happening::Invalidated { cause, .. } if cause == "link" || cause == "netconf");
-    assert!(!events.iter().any(|what| follows(what)), "it follows from the link: {events:#?}");
+    assert!(!events.iter().any(follows), "it follows from the link: {events:#?}");
     let text = shunt.done("history --for 1h");
     assert!(text.starts_with("UTC") && text.contains("the daemon started"), "{text}");
     let text = shunt.done("history --events");
