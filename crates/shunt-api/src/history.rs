@@ -316,7 +316,7 @@ fn in_words(cause: &str, is_named: bool) -> &str {
         "capture" => "a capture of packets on a port",
         "config" => "the configuration",
         "fdb" => "the table of a bridge",
-        "filter" => "a tc filter or program of another",
+        "filter" => "a tc class, filter or program of another",
         "flush" => "`shunt flush`",
         "ipsec" => "an IPsec policy",
         "netconf" => "a setting of a device: a sysctl, or its port in a bridge",
