@@ -146,12 +146,6 @@ impl DirectionFacts<'_> {
         self.window_age_s >= 2 * WINDOW_S
     }
 
-    /// Whether this is the reply direction of a connection that has had no reply.
-    fn had_no_packet(&self) -> bool {
-        let is_reply = self.dir == DirectionName::Reply;
-        is_reply && self.tracked.is_some_and(|tracked| !tracked.is(Tracked::SEEN_REPLY))
-    }
-
     /// Whether this is a TCP connection that ends or has ended.
     fn has_ended(&self) -> bool {
         self.tcp_state().is_some_and(|state| Tracked::ENDING.contains(&state))
@@ -234,10 +228,12 @@ impl DirectionFacts<'_> {
         Some(Verdict { idle: Some(Idle { for_s, was_fast }), ..over })
     }
 
-    /// A direction that has had no packet is neither fast nor slow.
+    /// The reply direction of a connection that has had no reply is neither fast nor slow.
     fn check_unanswered(&self) -> Option<Verdict> {
+        let is_reply = self.dir == DirectionName::Reply;
+        let is_unanswered = is_reply && self.tracked.is_some_and(|tracked| !tracked.is(Tracked::SEEN_REPLY));
         let has_come = self.packets_seen > 0 || self.look.as_ref().is_some_and(|look| look.arrived > 0);
-        (self.had_no_packet() && self.flow.is_none() && !has_come).then(|| Verdict {
+        (is_unanswered && self.flow.is_none() && !has_come).then(|| Verdict {
             slow: Some("miss"),
             detail: "no packet has come in this direction so far".to_owned(),
             remedy: Some(NO_PACKETS.to_owned()),
@@ -303,12 +299,15 @@ impl DirectionFacts<'_> {
         Some(Verdict { remedy: Some(remedy), ..slow(reason, why) })
     }
 
-    /// What a second look has seen, if conntrack counts packets and no port has seen one as a packet of this
-    /// connection; and how many.
-    fn look_past_ports(&self) -> Option<(&Look, u64)> {
+    /// What a second look has seen, if conntrack counts packets and none of them was looked up at a port; and how many.
+    fn look_past_candidates(&self) -> Option<(&Look, u64)> {
         let look = self.look.as_ref().filter(|look| look.arrived == 0)?;
-        let counted = look.counted.filter(|packets| *packets > 0)?;
-        (self.packets_seen == 0 && self.refused.is_none()).then_some((look, counted))
+        Some((look, look.counted.filter(|packets| *packets > 0)?))
+    }
+
+    /// The same, if no port has seen a packet of this connection before either.
+    fn look_past_ports(&self) -> Option<(&Look, u64)> {
+        self.look_past_candidates().filter(|_| self.packets_seen == 0 && self.refused.is_none())
     }
 
     fn check_fragments(&self) -> Option<Verdict> {
@@ -322,8 +321,7 @@ impl DirectionFacts<'_> {
 
     /// What conntrack counts, and ports have passed to Linux without a look-up.
     fn check_passed(&self) -> Option<Verdict> {
-        let look = self.look.as_ref().filter(|look| look.arrived == 0)?;
-        let counted = look.counted.filter(|packets| *packets > 0)?;
+        let (look, counted) = self.look_past_candidates()?;
         // The counters are read one after the other.
         let (why, packets) = look.passed.iter().find(|(why, packets)| {
             *why != "fragment" && *packets > 0 && packets + packets / 8 + 1 >= counted

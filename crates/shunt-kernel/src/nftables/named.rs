@@ -63,7 +63,7 @@ impl Objects {
         *self == Self::default()
     }
 
-    /// `2 tables, 5 chains, 1 rule`, without the kinds of which there are none.
+    /// `2 tables, 5 chains, 1 rule`; a kind without objects is left out.
     fn words(&self) -> String {
         let all = [(self.tables, "table"), (self.chains, "chain"), (self.rules, "rule")];
         let counts = all.into_iter().filter(|(number, _)| *number > 0);

@@ -72,16 +72,14 @@ fn direction_facts<'c>(
         mask != 0 && tracked.and_then(|t| t.mark).is_some_and(|mark| mark & mask == value)
     };
     let window_age_s = window_age_s(sighting, clock);
-    let used = last_use_ticks(candidate, dir, flow);
+    let epochs = daemon.plane.control().epochs();
+    let uses = [0, 1].map(|at| last_use_ticks(candidate, at, flow_of(candidate, at, epochs, clock)));
+    let used = uses[at];
     // A refusal before the last use has been overcome.
     let is_overcome = used.is_some_and(|(ticks, _)| clock.is_before(sighting.quiet_until_ticks, ticks));
     let last_use = used.map(|(ticks, fast)| LastUse { ago_s: clock.seconds_since(ticks), fast });
-    let epochs = daemon.plane.control().epochs();
-    let used_s = DIRECTIONS.iter().enumerate().map(|(at, dir)| {
-        let used = last_use_ticks(candidate, *dir, flow_of(candidate, at, epochs, clock));
-        used.map_or(u64::MAX, |(ticks, _)| clock.seconds_since(ticks))
-    });
-    let used_s: Vec<u64> = used_s.collect();
+    let is_after_both =
+        |ago_s: &u64| uses.iter().flatten().all(|(ticks, _)| ago_s + 1 < clock.seconds_since(*ticks));
     let family = if candidate.tuples[0].src.is_ipv4() { Traffic::V4 } else { Traffic::V6 };
     let traffic = family & if candidate.protocol == 6 { Traffic::TCP } else { Traffic::UDP };
     DirectionFacts {
@@ -108,7 +106,7 @@ fn direction_facts<'c>(
         off_ports: hosts.map(|devices| off_port(daemon, devices)),
         bridged_off_ports: hosts.map(|devices| members_off_ports(daemon, devices)),
         tracked_ago_s: candidate.tracked_ago_s,
-        later_ago_s: candidate.tracked_ago_s.filter(|ago_s| used_s.iter().all(|used_s| ago_s + 1 < *used_s)),
+        later_ago_s: candidate.tracked_ago_s.filter(is_after_both),
         up_s: unix_time().saturating_sub(daemon.started_at.as_secs()),
         reprove_s: config.reprove.as_secs(),
         no_route_to: Some(candidate.tuples[1 - at].src).filter(|_| {
@@ -134,14 +132,9 @@ fn flow_of<'c>(
 }
 
 /// When a flow of the direction was last used or proved, and whether it has forwarded packets.
-fn last_use_ticks(
-    candidate: &Candidate,
-    dir: DirectionName,
-    flow: Option<&(Key, Entry)>,
-) -> Option<(u32, bool)> {
-    let expired = candidate.expired[usize::from(dir == DirectionName::Reply)];
+fn last_use_ticks(candidate: &Candidate, at: usize, flow: Option<&(Key, Entry)>) -> Option<(u32, bool)> {
     flow.map(|(_, entry)| (entry.flow.seen_ticks, entry.pkts() > 0))
-        .or_else(|| expired.map(|past| (past.seen_ticks, past.pkts > 0)))
+        .or_else(|| candidate.expired[at].map(|past| (past.seen_ticks, past.pkts > 0)))
 }
 
 /// Since when packets have come after the last fast one; `None` if that is not sure: the time of the window wraps.
