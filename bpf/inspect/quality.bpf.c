@@ -168,7 +168,7 @@ static __noinline struct quality_flow *answered(struct quality_packet *p, __u32 
 	is_syn = opening->is_syn;
 	bpf_map_delete_elem(&quality_openings, &p->key);
 	if (at)
-		note_round_trip(f, units(now - at), is_syn);
+		note_round_trip(f, units(now - at), is_syn, 0);
 	return f;
 }
 

@@ -100,7 +100,7 @@ static __always_inline void forget_old(struct quality_stream *s)
 /* Old bytes pass, up to `end`: of holes, or a second time. */
 static __always_inline void fill(struct quality_stream *s, struct quality_step *step, __u32 end)
 {
-	__u32 rest = end - step->seq;
+	__u32 all = end - step->seq, missing = 0, rest;
 
 	for (__u32 i = 0; i < QUALITY_HOLES; i++) {
 		struct quality_hole *hole = &s->hole[i];
@@ -114,7 +114,7 @@ static __always_inline void fill(struct quality_stream *s, struct quality_step *
 			last = end;
 		if (!is_before(first, last))
 			continue;
-		rest -= last - first;
+		missing += last - first;
 		if (step->now - hole->at < step->reordered_within)
 			step->reordered += last - first;
 		else
@@ -128,6 +128,8 @@ static __always_inline void fill(struct quality_stream *s, struct quality_step *
 				add_hole(s, last, to, hole->at);
 		}
 	}
+	/* Two CPUs at once may have noted a hole twice. */
+	rest = missing < all ? all - missing : 0;
 	if (s->is_unclear && is_before(step->seq, s->unclear_to))
 		step->unclear = rest;
 	else

@@ -49,7 +49,8 @@ struct quality_times {
 struct quality_tally {
 	struct quality_times prompt; /* round trips */
 	struct quality_times delayed; /* round trips that may include a delayed acknowledgement */
-	struct quality_times excess; /* prompt round trips, less the shortest one of their connection */
+	/* prompt round trips, less the shortest one of their connection and what their sender may have waited */
+	struct quality_times excess;
 	__u64 in_segments; /* arrived */
 	__u64 in_lost; /* missing, and sent again later */
 	__u64 in_reordered; /* missing for a moment */

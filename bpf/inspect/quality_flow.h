@@ -13,23 +13,26 @@
 enum {
 	/* A full segment, for receivers: they acknowledge every second one at once. */
 	QUALITY_FULL = 512,
-	/* A gap of one 16th of a round trip makes that round trip at most so much longer. */
+	/* A gap of so small a part of a round trip makes it at most so much longer. */
 	QUALITY_GAP = 16,
+	/* The same for echoes: nearly all of them are sent without a gap, by senders that wait for acknowledgements. */
+	QUALITY_ECHO_GAP = 4,
 };
 
 struct quality_flow {
 	__u64 sample_at; /* when the bytes before sample_end left; 0: no sample is on its way */
-	__u64 next_at; /* when the packet behind these left; 0: none has */
+	__u64 next_at; /* when the packet behind these, up to next_end, left; 0: none has */
 	__u64 stamp_at; /* when the first packet with this time stamp left; 0: its echo has come back */
 	__u64 inside_at; /* as sample_at, for bytes that entered */
 	__u64 entered_at; /* when data entered last */
 	__u32 sample_end;
 	__u32 sample_bytes;
+	__u32 next_end;
 	__u32 stamp; /* its echo is awaited */
 	__u32 last_stamp; /* that left */
 	__u32 inside_end;
 	__u32 acked; /* by the end beyond the port */
-	__u32 recovered; /* until this is acknowledged, acknowledgements may wait for repeated segments */
+	__u32 recovered; /* an acknowledgement that skips bytes before this has waited for repeated ones */
 	__u32 shortest; /* round trip; 0: unknown */
 	__u32 inside_shortest; /* the same on the other side, through the router */
 	__u32 repeated; /* segments that left twice, without those that the receiver says it had */
@@ -124,11 +127,11 @@ static __noinline struct quality_tally *tally_of(struct quality_flow *f)
 	return bpf_map_lookup_elem(&quality_hosts, &host);
 }
 
-/* A round trip has been measured. */
-static __noinline int note_round_trip(struct quality_flow *f, __u32 time, __u32 is_prompt)
+/* A round trip has been measured. If it is prompt, the other end had waited for at most `unsure` before it answered. */
+static __noinline int note_round_trip(struct quality_flow *f, __u32 time, __u32 is_prompt, __u32 unsure)
 {
 	struct quality_tally *tally = tally_of(f);
-	__u32 shortest = f->shortest;
+	__u32 shortest = f->shortest, least = time < unsure ? 0 : time - unsure;
 
 	if (!tally)
 		return 0;
@@ -138,7 +141,7 @@ static __noinline int note_round_trip(struct quality_flow *f, __u32 time, __u32 
 		count_time(&tally->prompt, time);
 		/* A connection's first one would say nothing. */
 		if (shortest)
-			count_time(&tally->excess, time < shortest ? 0 : time - shortest);
+			count_time(&tally->excess, least < shortest ? 0 : least - shortest);
 	}
 	if (!shortest || time < shortest)
 		f->shortest = time ? time : 1;
@@ -174,7 +177,7 @@ static __noinline int data_in(struct quality_flow *f, struct quality_packet *p, 
 {
 	struct quality_tally *tally;
 	struct quality_step step;
-	__u32 echoed;
+	__u64 since, gap;
 
 	pass(f, &f->in, p, now, &step);
 	tally = tally_of(f);
@@ -190,11 +193,15 @@ static __noinline int data_in(struct quality_flow *f, struct quality_packet *p, 
 		f->inside_end = p->seq + p->bytes;
 		f->inside_at = now;
 	}
-	/* Time stamps: an echo in a stream of data left the sender at once, an echo after a silence did not. */
+	/*
+	 * Time stamps: an echo left the sender after the data before it, which had an older one. After a silence, it
+	 * tells how long an application thought.
+	 */
 	if (p->has_stamp && f->stamp_at && !is_before(p->echo, f->stamp)) {
-		echoed = units(now - f->stamp_at);
-		if (p->echo == f->stamp && (now - f->entered_at) * QUALITY_GAP <= now - f->stamp_at)
-			note_round_trip(f, echoed, 1);
+		since = now - f->stamp_at;
+		gap = now - f->entered_at;
+		if (p->echo == f->stamp && units(gap) < QUALITY_WAITS)
+			note_round_trip(f, units(since), gap * QUALITY_ECHO_GAP <= since, units(gap));
 		f->stamp_at = 0;
 	}
 	f->entered_at = now;
@@ -206,16 +213,27 @@ static __noinline int acknowledged(struct quality_flow *f, struct quality_packet
 {
 	__u64 at = f->sample_at, next = f->next_at;
 	struct quality_tally *tally;
-	__u32 segments_twice;
-	int is_prompt;
+	__u32 segments_twice, each = f->out.segment_bytes;
+	int is_prompt, has_second, has_waited = is_before(f->acked, f->recovered);
 
 	if (is_before(f->acked, p->ack))
 		f->acked = p->ack;
+	/* Keeps up, so that it is not taken for one to come when sequence numbers start again. */
+	if (!has_waited)
+		f->recovered = f->acked;
 	if (at && !is_before(p->ack, f->sample_end)) {
 		f->sample_at = 0;
-		is_prompt = f->sample_bytes >= 2 * f->out.segment_bytes ||
-			    (f->sample_bytes >= f->out.segment_bytes && next && (next - at) * QUALITY_GAP <= now - at);
-		note_round_trip(f, units(now - at), is_prompt && f->out.segment_bytes >= QUALITY_FULL);
+		is_prompt = f->sample_bytes >= 2 * each;
+		has_second = f->sample_bytes >= each && next;
+		if (has_second && is_before(p->ack, f->next_end)) {
+			is_prompt |= (next - at) * QUALITY_GAP <= now - at;
+		} else if (has_second && f->next_end - f->sample_end >= each) {
+			/* It was held back until the second segment came. */
+			is_prompt = 1;
+			at = next;
+		}
+		if (!has_waited)
+			note_round_trip(f, units(now - at), is_prompt && each >= QUALITY_FULL, 0);
 	}
 	if (!f->repeated)
 		return 0;
@@ -251,11 +269,14 @@ static __noinline int data_out(struct quality_flow *f, struct quality_packet *p,
 		/* Karn: the acknowledgement may be that of either; and those of later bytes wait for it. */
 		if (is_before(p->seq, f->sample_end))
 			f->sample_at = 0;
-		f->recovered = f->out.end;
+		if (is_before(f->recovered, p->seq + p->bytes))
+			f->recovered = p->seq + p->bytes;
 	} else if (f->sample_at) {
-		if (!f->next_at)
+		if (!f->next_at) {
+			f->next_end = p->seq + p->bytes;
 			f->next_at = now;
-	} else if (!f->out.holes && !is_before(f->acked, f->recovered)) {
+		}
+	} else {
 		f->sample_end = p->seq + p->bytes;
 		f->sample_bytes = p->bytes;
 		f->next_at = 0;

@@ -19,6 +19,8 @@ const LOSS: f64 = 0.01;
 const WAITING: f64 = 0.05;
 /// So many segments tell more and less than that share apart.
 const ENOUGH: u64 = 1000;
+/// Fewer round trips blame nobody: one stall hits several that follow each other.
+const ENOUGH_TIMES: u64 = 75;
 /// From this share of unread packets on, there is no answer.
 const UNREAD: f64 = 0.01;
 
@@ -46,7 +48,7 @@ pub struct Unseen {
 pub enum Verdict {
     /// Something loses packets or lets them wait: see the findings.
     Fault,
-    /// Neither side and not the router, where there was enough traffic to tell.
+    /// Neither side and not the router: nothing waits, and nothing is lost where there was enough traffic to tell.
     Sound,
     /// The traffic does not carry an answer.
     CannotTell,
@@ -90,7 +92,7 @@ pub struct Finding {
 /// A share, from 0 to 1, with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Share {
-    /// What was seen: hits by trials.
+    /// What was seen: hits by trials; for round trips that wait, at least so many.
     pub value: f64,
     /// Lower end of the interval.
     pub low: f64,
@@ -134,11 +136,14 @@ pub struct Report {
 pub struct SideReport {
     /// Round trips from the router to the other end and back; absent without any.
     pub round_trip: Option<Times>,
-    /// Whether these may include the time for which a receiver holds back acknowledgements.
+    /// Whether all of these may include the time for which the other end waited before it answered. Then only the
+    /// shortest is given, which no true one exceeds.
     pub may_be_delayed: bool,
-    /// By how much round trips exceed the shortest one of their connection; absent without any.
+    /// By how much round trips exceed the shortest one of their connection: they wait at least so long. Absent without
+    /// any.
     pub waiting: Option<Times>,
-    /// The share of these that is 50 ms or longer.
+    /// The share that waits for 50 ms or longer. Its value and its lower end are of [`Self::waiting`], its upper end is
+    /// of whole round trips: the shortest one may have waited, too.
     pub waiting_share: Option<Share>,
     /// Losses on the way to the router.
     pub towards_router: Loss,
@@ -246,16 +251,32 @@ impl Sum {
         self.towards.segments + self.from.segments
     }
 
+    /// What waits for too long is in between: round trips that exceed the shortest one of their connection by so much,
+    /// and those that take so long at all.
+    fn waiting_share(&self) -> Option<Share> {
+        let whole = if self.prompt.total() < ENOUGH_TIMES {
+            self.prompt.clone().plus(&self.delayed)
+        } else {
+            self.prompt.clone()
+        };
+        let high = too_long(&whole)?.high;
+        let least = too_long(&self.excess);
+        let (value, low) = least.map_or((0.0, 0.0), |share| (share.value, share.low));
+        let low = if self.excess.total() < ENOUGH_TIMES { 0.0 } else { low };
+        Some(Share { value, low, high: high.max(value) })
+    }
+
     fn report(&self) -> SideReport {
         let prompt = self.prompt.times().filter(|times| times.p50.is_some());
         let may_be_delayed = prompt.is_none() && self.delayed.total() > 0;
-        let round_trip = if may_be_delayed { self.delayed.times() } else { self.prompt.times() };
+        let at_most = || self.delayed.times().map(|times| Times { p50: None, p95: None, ..times });
+        let round_trip = if may_be_delayed { at_most() } else { self.prompt.times() };
         let from = Loss { lost: self.repeated.saturating_sub(self.duplicate), ..self.from };
         SideReport {
             round_trip,
             may_be_delayed,
             waiting: self.excess.times(),
-            waiting_share: waiting(&self.excess),
+            waiting_share: self.waiting_share(),
             towards_router: with_share(self.towards),
             from_router: with_share(from),
         }
@@ -263,7 +284,7 @@ impl Sum {
 }
 
 /// The share of these times that is too long.
-fn waiting(times: &Histogram) -> Option<Share> {
+fn too_long(times: &Histogram) -> Option<Share> {
     let long = times.at_least(abi::QUALITY_WAITS);
     Share::new(long, long, times.total())
 }
@@ -329,28 +350,57 @@ pub(super) fn report(
     report
 }
 
+/// What the traffic tells of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Fault,
+    Sound,
+    /// Something is lost or takes long, and it may or may not be too much.
+    Unclear,
+    TooLittle,
+}
+
+impl Finding {
+    fn told(&self) -> Told {
+        let most = if self.symptom == Symptom::Waits { WAITING } else { LOSS };
+        match self.share {
+            Some(share) if share.low > most => Told::Fault,
+            Some(share) if share.high < most => Told::Sound,
+            Some(share) if self.symptom == Symptom::Waits || share.value > 0.0 => Told::Unclear,
+            _ => Told::TooLittle,
+        }
+    }
+}
+
 /// Every question about every part, with its answer if the traffic carries one.
 fn judge(report: &mut Report, transit: &BTreeMap<Side, Histogram>, is_read: bool) {
-    let mut is_sound: BTreeMap<Part, bool> = BTreeMap::new();
-    let mut ask = |part: Part, symptom: Symptom, share: Option<Share>, most: f64| {
-        let sound = is_sound.entry(part).or_default();
-        let finding = Finding { part, symptom, share };
-        match share {
-            Some(bounds) if bounds.low > most => report.findings.push(finding),
-            Some(bounds) if bounds.high < most => *sound = true,
-            _ => report.unknown.push(finding),
-        }
-    };
+    let mut asked = Vec::new();
     for (side, part) in [(Side::Lan, Part::LanSide), (Side::Wan, Part::WanSide)] {
         let Some(figures) = report.sides.get(&side) else { continue };
-        ask(part, Symptom::LosesTowardsRouter, figures.towards_router.share, LOSS);
-        ask(part, Symptom::LosesFromRouter, figures.from_router.share, LOSS);
-        ask(part, Symptom::Waits, figures.waiting_share, WAITING);
+        let ask = |symptom, share| Finding { part, symptom, share };
+        asked.push(ask(Symptom::LosesTowardsRouter, figures.towards_router.share));
+        asked.push(ask(Symptom::LosesFromRouter, figures.from_router.share));
+        asked.push(ask(Symptom::Waits, figures.waiting_share));
     }
     let inside = transit.values().fold(Histogram::default(), Histogram::plus);
-    ask(Part::Router, Symptom::Waits, waiting(&inside), WAITING);
+    asked.push(Finding { part: Part::Router, symptom: Symptom::Waits, share: too_long(&inside) });
+    // Each part needs an answer on its queues, and a side one on losses in a direction.
+    let is_loss = |one: &Finding| one.symptom != Symptom::Waits;
+    let is_sound = |part: Part, loss: bool| {
+        asked.iter().any(|one| one.part == part && is_loss(one) == loss && one.told() == Told::Sound)
+    };
     let losses = report.sides.values().flat_map(|side| [side.towards_router, side.from_router]);
-    let all_sound = is_sound.values().all(|sound| *sound) && !losses.into_iter().any(Loss::is_undecided);
+    let all_sound = [Part::LanSide, Part::Router, Part::WanSide].into_iter().all(|part| is_sound(part, false))
+        && [Part::LanSide, Part::WanSide].into_iter().all(|part| is_sound(part, true))
+        && !asked.iter().any(|one| one.told() == Told::Unclear)
+        && !losses.into_iter().any(Loss::is_undecided);
+    for finding in asked {
+        match finding.told() {
+            Told::Fault => report.findings.push(finding),
+            Told::Sound => {}
+            Told::Unclear | Told::TooLittle => report.unknown.push(finding),
+        }
+    }
     report.verdict = match (is_read, report.findings.is_empty()) {
         (false, _) => Verdict::CannotTell,
         (true, false) => Verdict::Fault,

@@ -45,6 +45,12 @@ impl Histogram {
         self
     }
 
+    /// Where a bucket starts, in milliseconds.
+    #[cfg(test)]
+    pub(super) fn bucket_ms(bucket: usize) -> f64 {
+        start(bucket) * UNIT_MS
+    }
+
     /// The number of times.
     pub(super) fn total(&self) -> u64 {
         self.0.iter().sum()

@@ -66,6 +66,61 @@ fn each_part_is_blamed_for_its_own_fault() {
     assert_eq!(found(&report), [(Part::Router, Symptom::Waits)]);
 }
 
+/// Round trips of 100 ms, of which `waits` exceed the shortest one of their connection by 50 ms.
+fn far(count: u32, waits: u32) -> abi::QualityTally {
+    let mut tally = sound(count);
+    let bucket = (0..).find(|bucket| Histogram::bucket_ms(*bucket) >= 100.0).unwrap();
+    tally.prompt = abi::QualityTimes::default();
+    tally.prompt.count[bucket] = count;
+    let late = (0..).find(|bucket| Histogram::bucket_ms(*bucket) >= 50.0).unwrap();
+    (tally.excess.count[0], tally.excess.count[late]) = (count - waits, waits);
+    tally
+}
+
+#[test]
+fn a_full_buffer_and_a_far_server_look_alike() {
+    let report = made(sound(1000), far(1000, 0), |_| ());
+    assert_eq!((report.verdict, found(&report)), (Verdict::CannotTell, vec![]));
+    let [open] = report.unknown.as_slice() else { panic!("{:#?}", report.unknown) };
+    assert_eq!((open.part, open.symptom), (Part::WanSide, Symptom::Waits));
+    let share = open.share.unwrap();
+    assert!(share.low == 0.0 && share.value == 0.0 && share.high > 0.99, "{share:?}");
+    // What exceeds the shortest has waited, wherever the server is; the others may have.
+    let report = made(sound(1000), far(1000, 200), |_| ());
+    assert_eq!(found(&report), [(Part::WanSide, Symptom::Waits)]);
+    let share = report.sides[&Side::Wan].waiting_share.unwrap();
+    assert!((0.15..0.2).contains(&share.low) && share.value == 0.2 && share.high > 0.99, "{share:?}");
+}
+
+#[test]
+fn a_few_round_trips_blame_nobody() {
+    let mut few = far(1000, 0);
+    few.prompt.count.iter_mut().chain(&mut few.excess.count).for_each(|count| *count /= 20);
+    few.excess.count.swap(0, 300);
+    let report = made(sound(1000), few, |_| ());
+    assert_eq!((report.verdict, found(&report)), (Verdict::CannotTell, vec![]));
+}
+
+#[test]
+fn a_download_alone_can_be_sound() {
+    let (lan, wan) =
+        (abi::QualityTally { in_segments: 9, ..sound(1000) }, abi::QualityTally { out_segments: 9, ..sound(1000) });
+    let report = made(lan, wan, |_| ());
+    let open: Vec<_> = report.unknown.iter().map(|one| (one.part, one.symptom)).collect();
+    let upload = [(Part::LanSide, Symptom::LosesTowardsRouter), (Part::WanSide, Symptom::LosesFromRouter)];
+    assert_eq!((report.verdict, open), (Verdict::Sound, upload.to_vec()));
+    // A few lost ones are no proof, and no proof of the contrary.
+    let lossy = abi::QualityTally { out_segments: 100, out_repeated: 2, ..sound(1000) };
+    assert_eq!(made(lan, lossy, |_| ()).verdict, Verdict::CannotTell);
+    // Nor without round trips.
+    let blind = abi::QualityTally {
+        prompt: abi::QualityTimes::default(),
+        excess: abi::QualityTimes::default(),
+        ..sound(1000)
+    };
+    assert_eq!(made(sound(1000), blind, |_| ()).verdict, Verdict::CannotTell);
+}
+
 #[test]
 fn what_the_receiver_had_already_was_not_lost() {
     let spurious = abi::QualityTally { out_repeated: 80, out_duplicate: 80, ..sound(1000) };
@@ -134,13 +189,19 @@ fn only_the_hosts_that_are_wanted_count() {
 }
 
 #[test]
-fn round_trips_of_small_packets_only_are_marked() {
+fn round_trips_that_the_other_end_may_have_held_back_are_upper_bounds() {
     let mut thin = sound(1000);
     thin.prompt = abi::QualityTimes::default();
     thin.delayed.count[200] = 50;
     let report = made(thin, sound(1000), |_| ());
     let lan = &report.sides[&Side::Lan];
-    assert!(lan.may_be_delayed && lan.round_trip.is_some_and(|times| times.samples == 50), "{lan:?}");
+    assert!(lan.may_be_delayed, "{lan:?}");
+    let times = lan.round_trip.unwrap();
+    assert_eq!((times.samples, times.p50), (50, None));
+    // Upper bounds that are short prove that nothing waits.
+    thin.excess = abi::QualityTimes::default();
+    thin.delayed.count[200] = 500;
+    assert_eq!(made(thin, sound(1000), |_| ()).verdict, Verdict::Sound);
 }
 
 #[test]

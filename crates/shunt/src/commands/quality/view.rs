@@ -10,6 +10,8 @@ use std::fmt::Write;
 
 /// With fewer segments, a share in the table of hosts would say nothing.
 const SEGMENTS_WANTED: u64 = 100;
+/// What waits for so long, or longer, waits for too long.
+const WAITS_MS: f64 = 50.0;
 
 /// A report, and how many hosts its text has.
 #[derive(Debug)]
@@ -71,13 +73,31 @@ fn verdict(shown: &Shown) -> String {
         Verdict::Fault => format!("{}\n{observed}\n", style::warning(faults(report))),
         Verdict::Sound => {
             format!(
-                "nothing wrong on either side, and nothing waits in the router, where there was enough traffic\n{observed}\n\
-                 what the router itself drops is not seen here: `tc -s qdisc`, `ip -s link`\n"
+                "{}\n{observed}\nwhat the router itself drops is not seen here: `tc -s qdisc`, `ip -s link`\n",
+                sound(report)
             )
         }
         Verdict::CannotTell if report.unseen.is_some() => format!("cannot tell: {}\n", why(shown)),
         Verdict::CannotTell => format!("cannot tell: {}\n{observed}\n", why(shown)),
     }
+}
+
+/// What nothing is wrong with. Of losses, only a direction with enough traffic tells.
+fn sound(report: &Report) -> String {
+    let is_upload = |one: &Finding| {
+        matches!(
+            (one.part, one.symptom),
+            (Part::LanSide, Symptom::LosesTowardsRouter) | (Part::WanSide, Symptom::LosesFromRouter)
+        )
+    };
+    let uploads = report.unknown.iter().filter(|one| is_upload(one)).count();
+    let directions = match (uploads, report.unknown.len() - uploads) {
+        (0, 0) => return "nothing wrong on either side, and nothing waits in the router".to_owned(),
+        (_, 0) => "download, and nothing waits in the router; too little upload",
+        (0, _) => "upload, and nothing waits in the router; too little download",
+        (..) => "traffic that was enough, and nothing waits in the router; the rest is too little",
+    };
+    format!("nothing wrong with the {directions} to judge")
 }
 
 /// `WAN side: loses 2.1 % of segments towards the router (95 %: 1.7 to 2.5 %); ...`.
@@ -89,7 +109,7 @@ fn faults(report: &Report) -> String {
             (Symptom::LosesTowardsRouter, _) => format!("loses {share} of segments towards the router"),
             (Symptom::LosesFromRouter, _) => format!("loses {share} of segments from the router"),
             (Symptom::Waits, Part::Router) => format!("lets {share} of packets wait for 50 ms or longer"),
-            (Symptom::Waits, _) => format!("{share} of round trips wait for 50 ms or longer"),
+            (Symptom::Waits, _) => format!("at least {share} of round trips wait for 50 ms or longer"),
         };
         format!("{}: {what}{bounds}", part(finding.part))
     });
@@ -119,6 +139,7 @@ fn why(shown: &Shown) -> String {
             format!("the headers of {} packets could not be read", report.unread)
         }
         None => undecided(report)
+            .or_else(|| long(report))
             .unwrap_or_else(|| "too little traffic; the list below says what is missing".to_owned()),
     }
 }
@@ -129,13 +150,41 @@ fn undecided(report: &Report) -> Option<String> {
         [figures.towards_router, figures.from_router].into_iter().find(|loss| loss.is_undecided())
     };
     let (side, loss) = report.sides.iter().find_map(|(side, figures)| Some((side, of(figures)?)))?;
-    let side = part(if *side == Side::Lan { Part::LanSide } else { Part::WanSide });
+    let side = part(side_part(*side));
     let unclear = loss.reordered + loss.unclear;
     Some(format!(
         "{side}: {unclear} of {} were late: lost and sent again, or only out of order; `nstat TcpRetransSegs` on their \
          sender tells",
         units::count(loss.segments, "segment")
     ))
+}
+
+/// A side whose round trips are long, from the first one on.
+fn long(report: &Report) -> Option<String> {
+    let (finding, p95) = report.unknown.iter().find_map(|one| Some((one, long_round_trip(one, report)?)))?;
+    Some(format!(
+        "{}: round trips take up to {} (p95); the other end is far away, or a buffer was full all the time: {} would tell",
+        part(finding.part),
+        ms(p95.ms),
+        SHORTER
+    ))
+}
+
+/// What tells a queue from distance.
+const SHORTER: &str = "a start while the line is idle, or a server nearby";
+
+/// How long the round trips of a side take of which it is not known whether they wait, if they take long.
+fn long_round_trip(finding: &Finding, report: &Report) -> Option<Quantile> {
+    let side = Side::ALL.into_iter().find(|side| side_part(*side) == finding.part)?;
+    let times = report.sides.get(&side)?.round_trip.filter(|_| finding.symptom == Symptom::Waits)?;
+    times.p95.filter(|p95| p95.ms >= WAITS_MS)
+}
+
+const fn side_part(side: Side) -> Part {
+    match side {
+        Side::Lan => Part::LanSide,
+        Side::Wan => Part::WanSide,
+    }
 }
 
 const fn part(part: Part) -> &'static str {
@@ -161,14 +210,14 @@ fn table(report: &Report) -> String {
     row("round trip, shortest", column(&|side| shortest(side.round_trip)));
     row("round trip, p50", column(&|side| quantile(side.round_trip.and_then(|times| times.p50))));
     row("round trip, p95", column(&|side| quantile(side.round_trip.and_then(|times| times.p95))));
-    row("of which waiting, p95", column(&|side| quantile(side.waiting.and_then(|times| times.p95))));
+    row("of it waiting, at least, p95", column(&|side| quantile(side.waiting.and_then(|times| times.p95))));
     row("segments to the router", column(&|side| side.towards_router.segments.to_string()));
     row("lost of these", column(&|side| lost(side.towards_router)));
     row("segments from the router", column(&|side| side.from_router.segments.to_string()));
     row("lost of these", column(&|side| lost(side.from_router)));
     let mut text = align("<>>", &rows);
     for (side, times) in &report.router {
-        let to = part(if *side == Side::Lan { Part::LanSide } else { Part::WanSide });
+        let to = part(side_part(*side));
         let _ = writeln!(
             text,
             "inside the router, to the {to}: p50 {}, p95 {}",
@@ -248,14 +297,13 @@ fn bounds(share: Share) -> String {
 fn notes(report: &Report, limit: usize) -> Vec<String> {
     let mut notes = Vec::new();
     if report.unseen.is_none() && report.sides.values().map(segments).sum::<u64>() > 0 {
-        notes.extend(report.unknown.iter().map(missing));
+        notes.extend(report.unknown.iter().map(|one| missing(one, report)));
     }
     for (side, figures) in &report.sides {
-        let side = part(if *side == Side::Lan { Part::LanSide } else { Part::WanSide });
+        let side = part(side_part(*side));
         if figures.may_be_delayed {
             notes.push(format!(
-                "round trip of the {side}: of small packets only, which may be acknowledged 40 to 200 ms late; \
-                 the shortest is the best estimate"
+                "round trip of the {side}: the shortest is an upper bound; the other end may have waited before each answer"
             ));
         }
         let reordered = figures.towards_router.reordered;
@@ -280,7 +328,7 @@ fn notes(report: &Report, limit: usize) -> Vec<String> {
 }
 
 /// What is unknown, and what would tell.
-fn missing(finding: &Finding) -> String {
+fn missing(finding: &Finding, report: &Report) -> String {
     let what = match (finding.symptom, finding.part) {
         (Symptom::LosesTowardsRouter, _) => "loses segments towards the router",
         (Symptom::LosesFromRouter, _) => "loses segments from the router",
@@ -289,6 +337,7 @@ fn missing(finding: &Finding) -> String {
     // A round trip is that of data which leaves by the side, and of its acknowledgement.
     let remedy = match (finding.symptom, finding.part, finding.share) {
         (Symptom::Waits, Part::Router, _) => "more traffic",
+        _ if long_round_trip(finding, report).is_some() => SHORTER,
         (Symptom::LosesTowardsRouter, Part::LanSide, None)
         | (Symptom::LosesFromRouter | Symptom::Waits, Part::WanSide, None) => "an upload",
         (Symptom::LosesTowardsRouter, Part::LanSide, Some(_))
