@@ -20,6 +20,12 @@ enum { VERIFY_CHECKSUM_PARTIAL = 3 };
 /* The number of the network namespace. Written by the loader. */
 volatile const __u32 verify_netns SEC(".rodata.verify");
 
+/* Whether conntrack has seen an skb, which never happens on the fast path. */
+static __always_inline int is_tracked(const struct sk_buff___verify *skb)
+{
+	return BPF_CORE_READ_BITFIELD_PROBED(skb, _nfct) != 0;
+}
+
 static __always_inline int is_ours(const struct net_device___shunt *dev)
 {
 	return dev && dev->nd_net.net->ns.inum == verify_netns;
@@ -78,7 +84,6 @@ SEC("tp_btf/net_dev_start_xmit")
 int verify_leaving(__u64 *ctx)
 {
 	const struct sk_buff___shunt *skb = (void *)ctx[0];
-	const struct sk_buff___verify *more = (void *)ctx[0];
 	struct verify_record r = { .place = VERIFY_LEAVES };
 	const struct verify_flow *flow;
 	struct trace_tuple tuple;
@@ -91,7 +96,7 @@ int verify_leaving(__u64 *ctx)
 		return 0;
 	r.at_ns = bpf_ktime_get_ns();
 	r.flow = flow->number;
-	r.is_tracked = BPF_CORE_READ_BITFIELD_PROBED(more, _nfct) != 0;
+	r.is_tracked = is_tracked((void *)ctx[0]);
 	r.l3_at = distance(skb->head + skb->network_header, skb->data);
 	send_skb((void *)ctx[0], &r);
 	return 0;
@@ -110,8 +115,12 @@ int verify_dropped(__u64 *ctx)
 		return 0;
 	read_known(skb, &tuple);
 	flow = bpf_map_lookup_elem(&verify_leaves, &tuple);
-	if (!flow)
+	if (flow && flow->ifindex == skb->dev->ifindex) {
+		r.place = VERIFY_DROPPED_LEAVING;
+		r.is_tracked = is_tracked((void *)ctx[0]);
+	} else if (!flow) {
 		flow = bpf_map_lookup_elem(&verify_enters, &tuple);
+	}
 	if (!flow)
 		return 0;
 	r.at_ns = bpf_ktime_get_ns();

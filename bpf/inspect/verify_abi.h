@@ -23,6 +23,7 @@ enum verify_place {
 	VERIFY_ENTERS = 1, /* netif_receive_skb: behind GRO, before tc; or the driver, before XDP; the packet follows */
 	VERIFY_LEAVES = 2, /* net_dev_start_xmit, or the devmap of XDP: the driver is called; the frame follows */
 	VERIFY_DROPPED = 3, /* Linux drops an skb */
+	VERIFY_DROPPED_LEAVING = 5, /* likewise, at the port by which it leaves */
 	VERIFY_RECEIVED = 4, /* netif_receive_skb, of a packet that was seen before XDP; the packet follows */
 };
 
@@ -48,16 +49,16 @@ struct verify_record {
 	__u64 at_ns;
 	__u32 place; /* enum verify_place */
 	__u32 flow; /* number of the flow */
-	__u32 is_tracked; /* LEAVES: 1 if conntrack has seen it, so that it took the slow path */
+	__u32 is_tracked; /* LEAVES, DROPPED_LEAVING: 1 if conntrack has seen it, so that it took the slow path */
 	__u32 bytes; /* of the whole frame */
 	__u32 captured;
-	__u32 reason; /* DROPPED: enum skb_drop_reason */
+	__u32 reason; /* where it was dropped: enum skb_drop_reason */
 	__u16 l3_at; /* where the L3 header starts in the frame */
 	__u16 segment_bytes; /* L4 payload of each segment of an aggregate; 0: it is none */
 	__u16 sum_from; /* where the L4 checksum starts that a device is to finish; 0: none is */
 	__u16 tag_tci; /* of a tag beside the frame */
 	__be16 tag_tpid_be; /* 0: without one */
-	__u16 packets; /* DROPPED: how many the skb stands for */
+	__u16 packets; /* where it was dropped: how many the skb stands for */
 	__u16 _pad[2];
 };
 _Static_assert(sizeof(struct verify_record) == 48, "verify_record is ABI");

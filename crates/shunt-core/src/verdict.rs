@@ -28,6 +28,19 @@ const DOUBTFUL: [Reason; 11] = [
     "egress-filter",
 ];
 
+/// Reasons that are so from the last fast packet on.
+const LASTING: [Reason; 9] = [
+    "off",
+    "ttl",
+    "options",
+    "fragment",
+    "capture",
+    "egress-capture",
+    "ingress-filter",
+    "egress-filter",
+    "excluded",
+];
+
 /// Whether a direction is fast or slow, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
@@ -104,10 +117,13 @@ impl DirectionFacts<'_> {
         ];
         let found = checks.iter().find_map(|check| check(self));
         let mut verdict = found.unwrap_or_else(|| self.not_learned());
-        if verdict.slow.is_some_and(|why| why != "off") && verdict.idle.is_none() {
-            verdict.since_s = verdict.since_s.or(self.never_fast_s());
+        let is_silent_off = verdict.slow == Some("off") && self.is_silent();
+        if verdict.slow.is_some() && verdict.idle.is_none() && !is_silent_off {
+            let since_s = verdict.since_s.or_else(|| self.last_fast_s(&verdict));
+            // A rule of `shunt off` may be younger than a connection that was never fast.
+            verdict.since_s = since_s.or_else(|| self.never_fast_s().filter(|_| verdict.slow != Some("off")));
         }
-        if verdict.slow == Some("off") && verdict.idle.is_none() && self.is_silent() {
+        if is_silent_off && verdict.idle.is_none() {
             verdict.idle = match self.last_use.filter(|last| last.ago_s <= self.window_age_s) {
                 Some(LastUse { ago_s, fast }) => {
                     (ago_s >= IDLE_S).then_some(Idle { for_s: Some(ago_s), was_fast: Some(fast) })
@@ -161,6 +177,12 @@ impl DirectionFacts<'_> {
         // Of the time before the daemon started, nobody knows.
         let age_s = self.tracked?.age_s.filter(|age_s| *age_s < self.up_s);
         age_s.filter(|_| !has_been_fast)
+    }
+
+    /// Seconds since the last fast packet, if what makes the direction slow lasts.
+    fn last_fast_s(&self, verdict: &Verdict) -> Option<u64> {
+        let lasts = verdict.slow.is_some_and(|why| LASTING.contains(&why));
+        self.last_use.filter(|last| last.fast && lasts).map(|last| last.ago_s)
     }
 
     fn check_in_use(&self) -> Option<Verdict> {
@@ -426,7 +448,13 @@ impl DirectionFacts<'_> {
         // Nothing is kept of packets that teach nothing, so only conntrack tells whether any come.
         let known = self.none_come().then(|| self.check_idle().and_then(|verdict| verdict.idle));
         let idle = known.map(|idle| idle.unwrap_or(UNKNOWN));
-        Some(Verdict { idle, ..slow(blocked.reason, blocked.place.clone()) })
+        let place = &blocked.place;
+        let detail = if self.tracked.is_none() && self.flow.is_none() {
+            format!("{place}; conntrack does not know the connection, so nobody knows whether packets come")
+        } else {
+            place.clone()
+        };
+        Some(Verdict { idle, ..slow(blocked.reason, detail) })
     }
 
     /// A direction without packets is neither fast nor slow.
@@ -464,6 +492,12 @@ impl DirectionFacts<'_> {
 
     fn check_stale(&self) -> Option<Verdict> {
         let flow = self.flow.filter(|flow| flow.state == FlowState::Stale)?;
+        if self.look.as_ref().is_some_and(|look| look.arrived == 0 && look.counted.unwrap_or(0) == 0) {
+            // A packet may have come after the last use.
+            let is_last = |last: &LastUse| self.packets_seen == 0 || self.window_age_s >= last.ago_s;
+            let for_s = self.last_use.filter(is_last).map(|last| last.ago_s).filter(|ago_s| *ago_s > 0);
+            return Some(idle(for_s, self.last_use.map(|last| last.fast)));
+        }
         Some(match &self.epoch_moved {
             Some((ago, cause)) if !flow.current => {
                 Verdict { since_s: Some(*ago), ..slow("stale", format!("the last change was: {cause}")) }

@@ -460,6 +460,46 @@ fn a_stale_flow_whose_packets_do_not_leave_is_not_called_idle() {
 }
 
 #[test]
+fn a_stale_flow_without_packets_is_idle_from_the_first_second() {
+    let tcp = tracked(TCP, Some("ESTABLISHED"), GOOD);
+    let last = |ago_s| Some(LastUse { ago_s, fast: true });
+    let look = |counted| Some(Look { over_ms: 500, counted, ..Look::default() });
+    let silent = DirectionFacts {
+        flow: flow(FlowState::Stale),
+        last_use: last(1),
+        window_age_s: 0,
+        look: look(Some(0)),
+        ..facts(&tcp)
+    };
+    // A packet has come after the last fast one.
+    assert_eq!(silent.verdict().idle, Some(Idle { for_s: None, was_fast: Some(true) }));
+    let none_later = DirectionFacts { packets_seen: 0, ..silent.clone() };
+    assert_eq!(none_later.verdict().idle, Some(Idle { for_s: Some(1), was_fast: Some(true) }));
+    let comes = DirectionFacts { look: look(Some(3)), ..silent };
+    assert_eq!((comes.verdict().slow, comes.verdict().idle), (Some("stale"), None));
+}
+
+#[test]
+fn what_lasts_is_so_since_the_last_fast_packet() {
+    let udp = tracked(UDP, None, GOOD);
+    let last_use = Some(LastUse { ago_s: 6, fast: true });
+    let off = DirectionFacts { off: Some("a rule".to_owned()), last_use, ..facts(&udp) };
+    assert_eq!((off.verdict().slow, off.verdict().since_s), (Some("off"), Some(6)));
+    let never = DirectionFacts { last_use: Some(LastUse { ago_s: 6, fast: false }), ..off };
+    assert_eq!(never.verdict().since_s, None);
+}
+
+#[test]
+fn of_what_conntrack_does_not_know_nobody_knows_whether_packets_come_behind_a_capture() {
+    let udp = tracked(UDP, None, GOOD);
+    let capture = LearningBlocked { reason: "capture", place: "on lan0".to_owned() };
+    let facts = DirectionFacts { tracked: None, learning_blocked: Some(capture), ..facts(&udp) };
+    let verdict = facts.verdict();
+    assert_eq!((verdict.slow, verdict.idle), (Some("capture"), None));
+    assert!(verdict.detail.contains("nobody knows whether packets come"), "{}", verdict.detail);
+}
+
+#[test]
 fn behind_a_rule_only_conntrack_tells_whether_packets_come() {
     let udp = tracked(UDP, None, GOOD);
     let behind = |counted: Option<Option<u64>>| {

@@ -69,6 +69,9 @@ struct Awaited {
     way: Way,
 }
 
+/// How a packet was dropped: the path that it took, if that is known, and Linux's reason, if Linux did it.
+type Drop = (Option<Way>, Option<u32>);
+
 /// Whether packets are on their way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Waits {
@@ -121,8 +124,8 @@ pub(crate) struct Follower {
     pub(crate) missed_ns: Vec<u64>,
     /// Likewise, while XDP forwarded the flow. XDP lost them, or Linux got them and the observer missed them.
     suspects: Vec<Pending>,
-    /// Packets that Linux dropped, by reason, and that no finding has taken yet.
-    dropped: BTreeMap<u32, u64>,
+    /// Packets that were dropped, and that no finding has taken yet.
+    dropped: BTreeMap<Drop, u64>,
     /// Packets that entered and that Linux dropped, by path and reason.
     pub(crate) by_linux: BTreeMap<(Way, u32), u64>,
 }
@@ -202,9 +205,17 @@ impl Follower {
         Some(again.map_or(first, |(at, _)| at))
     }
 
-    /// Linux drops packets of this flow.
-    pub(crate) fn drop_by_linux(&mut self, reason: u32, packets: u64) {
-        *self.dropped.entry(reason).or_default() += packets;
+    /// Packets of this flow are dropped: by Linux, for this reason, or by somebody else's program.
+    pub(crate) fn drop(&mut self, way: Option<Way>, by_linux: Option<u32>, packets: u64) {
+        *self.dropped.entry((way, by_linux)).or_default() += packets;
+    }
+
+    /// Takes a packet that was dropped so.
+    fn take_dropped(&mut self, is_so: impl Fn(&Drop) -> bool) -> Option<Drop> {
+        let (drop, packets) =
+            self.dropped.iter_mut().find(|(drop, packets)| **packets > 0 && is_so(drop))?;
+        *packets -= 1;
+        Some(*drop)
     }
 
     /// An acknowledgement of this direction's data has left in the other direction.
@@ -222,7 +233,8 @@ impl Follower {
 
     /// Whether packets are on their way.
     pub(crate) fn waits(&self) -> Waits {
-        let dropped: u64 = self.dropped.values().sum();
+        let by_linux = |((_, by_linux), packets): (&Drop, &u64)| by_linux.map_or(0, |_| *packets);
+        let dropped: u64 = self.dropped.iter().map(by_linux).sum();
         match self.pending.len() as u64 {
             0 => Waits::No,
             pending if pending <= dropped => Waits::ForDropped,
@@ -334,13 +346,14 @@ impl Follower {
             }
             return;
         }
-        let way = self.way_at(lost.index);
-        let reason = self.dropped.iter_mut().find(|(_, count)| **count > 0);
-        if let Some((reason, count)) = reason {
-            *count -= 1;
-            *self.by_linux.entry((way, *reason)).or_default() += 1;
+        // The packets of an aggregate are dropped at once, so any of them can be any of these.
+        if let Some((way, Some(reason))) = self.take_dropped(|(_, by_linux)| by_linux.is_some()) {
+            let way = way.unwrap_or_else(|| self.way_at(lost.index));
+            *self.by_linux.entry((way, reason)).or_default() += 1;
             return;
         }
+        let by_program = self.take_dropped(|(way, _)| way.is_some());
+        let way = by_program.and_then(|(way, _)| way).unwrap_or_else(|| self.way_at(lost.index));
         self.note(Fault::Lost, way, &lost.segment, None);
         if has_data(&lost.segment) {
             self.tallies.entry(way).or_default().data_lost += 1;

@@ -221,14 +221,13 @@ impl Observer {
             (abi::VERIFY_ENTERS, Some(found)) => follower.enter(record.at_ns, found),
             (abi::VERIFY_RECEIVED, Some(found)) => follower.receive(&found),
             (abi::VERIFY_LEAVES, Some(found)) => {
-                let way = if record.is_tracked == 0 { Way::Fast } else { Way::Slow };
-                acknowledged = follower.leave(record.at_ns, way, found);
+                acknowledged = follower.leave(record.at_ns, way_of(record), found);
             }
-            (abi::VERIFY_DROPPED, _) => {
+            (abi::VERIFY_DROPPED | abi::VERIFY_DROPPED_LEAVING, _) => {
                 let by_program = self.drop_reasons.get(&record.reason).is_some_and(|name| name == BY_PROGRAM);
-                if record.reason > NO_DROP_REASON && !by_program {
-                    follower.drop_by_linux(record.reason, record.packets.into());
-                }
+                let by_linux = record.reason > NO_DROP_REASON && !by_program;
+                let way = (record.place == abi::VERIFY_DROPPED_LEAVING).then(|| way_of(record));
+                follower.drop(way, by_linux.then_some(record.reason), record.packets.into());
             }
             _ => follower.unseen += 1,
         }
@@ -270,6 +269,11 @@ impl Observer {
 }
 
 /// The index of a port.
+/// The path of a packet that leaves.
+const fn way_of(record: &abi::VerifyRecord) -> Way {
+    if record.is_tracked == 0 { Way::Fast } else { Way::Slow }
+}
+
 fn index(port: &str) -> Result<u32, VerifyError> {
     if_nametoindex(port).map_err(|error| VerifyError::System {
         doing: format!("finding the port {port}"),

@@ -89,7 +89,7 @@ fn a_packet_that_does_not_leave_is_lost_on_the_path_of_the_packets_around_it() {
 #[test]
 fn what_linux_drops_for_a_reason_is_not_lost_by_the_path() {
     let mut follower = entered(0..2);
-    follower.drop_by_linux(77, 1);
+    follower.drop(None, Some(77), 1);
     leave(&mut follower, 1);
     follower.give_up(u64::MAX);
     assert_eq!(faults(&follower, Way::Fast), []);
@@ -99,7 +99,7 @@ fn what_linux_drops_for_a_reason_is_not_lost_by_the_path() {
 #[test]
 fn a_drop_counts_for_the_path_at_its_time_also_if_it_is_noticed_later() {
     let mut follower = entered(0..8);
-    follower.drop_by_linux(77, 1);
+    follower.drop(None, Some(77), 1);
     (0..3).for_each(|number| leave_by(&mut follower, Way::Slow, number));
     leave_by(&mut follower, Way::Slow, 4);
     (5..8).for_each(|number| leave(&mut follower, number));
@@ -108,12 +108,28 @@ fn a_drop_counts_for_the_path_at_its_time_also_if_it_is_noticed_later() {
 }
 
 #[test]
+fn a_drop_at_the_port_counts_for_the_path_that_was_seen() {
+    for by_linux in [Some(77), None] {
+        let mut follower = entered(0..8);
+        // An aggregate of the fast path, before anything else of it leaves.
+        follower.drop(Some(Way::Fast), by_linux, 4);
+        [0, 5, 6, 7].into_iter().for_each(|number| leave_by(&mut follower, Way::Slow, number));
+        follower.give_up(u64::MAX);
+        let dropped = follower.by_linux.get(&(Way::Fast, 77)).copied();
+        assert_eq!(dropped, by_linux.map(|_| 4));
+        assert_eq!(faults(&follower, Way::Slow), []);
+        let lost = if by_linux.is_none() { vec![(Fault::Lost, 4)] } else { Vec::new() };
+        assert_eq!(faults(&follower, Way::Fast), lost);
+    }
+}
+
+#[test]
 fn a_segment_that_is_sent_again_after_a_loss_is_not_out_of_order() {
     let mut follower = Follower::default();
     for (at_ns, sequence) in [(0, 0), (10, 40), (20, 80)] {
         follower.enter(at_ns, tcp(sequence, 1, &[sequence as u8; 40]));
     }
-    follower.drop_by_linux(77, 1);
+    follower.drop(None, Some(77), 1);
     follower.leave(1000, Way::Slow, tcp(40, 1, &[40; 40]));
     follower.leave(1010, Way::Slow, tcp(80, 1, &[80; 40]));
     follower.enter(1020, tcp(0, 1, &[0; 40]));
@@ -127,7 +143,7 @@ fn a_segment_that_is_sent_again_after_a_loss_is_not_out_of_order() {
 fn nobody_waits_long_for_what_linux_was_seen_to_drop() {
     let mut follower = entered(0..2);
     assert_eq!(follower.waits(), Waits::Yes);
-    follower.drop_by_linux(77, 1);
+    follower.drop(None, Some(77), 1);
     assert_eq!(follower.waits(), Waits::Yes);
     leave(&mut follower, 1);
     assert_eq!(follower.waits(), Waits::ForDropped);

@@ -13,7 +13,9 @@ impl Text for Explanation {
 }
 
 pub(crate) fn describe(explanation: &Explanation) -> String {
-    let text: String = explanation.connections.iter().map(describe_connection).collect();
+    let mut told = Vec::new();
+    let text: String =
+        explanation.connections.iter().map(|connection| describe_connection(connection, &mut told)).collect();
     text + &more(explanation)
 }
 
@@ -52,7 +54,8 @@ fn before(idle: Idle) -> Option<&'static str> {
     idle.was_fast.map(|was_fast| if was_fast { "was fast" } else { "not fast" })
 }
 
-fn describe_connection(connection: &Explained) -> String {
+/// `told` are the causes that have been explained above.
+fn describe_connection<'a>(connection: &'a Explained, told: &mut Vec<&'a Because>) -> String {
     let Explained { protocol, tracked: is_tracked, state, directions } = connection;
     let mut text = conntrack::name(*protocol).to_owned();
     if let Some(state) = state {
@@ -63,12 +66,12 @@ fn describe_connection(connection: &Explained) -> String {
     }
     text.push('\n');
     for why in directions {
-        text += &describe_direction(why);
+        text += &describe_direction(why, told);
     }
     text
 }
 
-fn describe_direction(why: &Why) -> String {
+fn describe_direction<'a>(why: &'a Why, told: &mut Vec<&'a Because>) -> String {
     let Why { dir, tuple, idle, since_s, engine, in_port, out_port, because, .. } = why;
     let mut text = format!("  {dir:<5}  {}  {}", source_and_destination(tuple), fast_or_slow(why));
     if let Some(idle) = idle {
@@ -90,10 +93,17 @@ fn describe_direction(why: &Why) -> String {
     if let Some(time) = since.filter(|_| why.fast) {
         text += &format!(", learned {time} ago");
     }
-    if let Some(Because { reason, meaning, detail, remedy }) = because {
+    if let Some(because) = because {
+        let Because { reason, meaning, detail, remedy } = because;
         let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
         let now = if idle.is_some_and(|idle| idle.was_fast == Some(true)) { ", now" } else { ":" };
-        text += &format!("{now} {reason}\n         {meaning}{detail}\n         {remedy}");
+        text += &format!("{now} {reason}");
+        if told.contains(&because) {
+            text += ", as above";
+        } else {
+            told.push(because);
+            text += &format!("\n         {meaning}{detail}\n         {remedy}");
+        }
     }
     text + "\n"
 }
