@@ -9,6 +9,12 @@
 #include "core/words.h"
 #include "inspect/quality_abi.h"
 
+/*
+ * A function of its own: verifiers check it once for each place that calls it. Nobody reads its result, and a compiler
+ * that knew so would leave in its register what a verifier may refuse, such as a pointer to the stack.
+ */
+#define QUALITY_FUNCTION static __noinline __attribute__((used))
+
 enum {
 	QUALITY_JUMP = 1 << 24, /* sequence numbers so far apart are of another connection, or invented */
 	QUALITY_NEAR = 1 << 20, /* bytes that may be on their way */
@@ -136,8 +142,8 @@ static __always_inline void fill(struct quality_stream *s, struct quality_step *
 		step->repeated = rest;
 }
 
-/* Bytes pass. A function of its own: verifiers check it once for each place that calls it. */
-static __noinline int follow(struct quality_stream *s, struct quality_step *step)
+/* Bytes pass. */
+QUALITY_FUNCTION int follow(struct quality_stream *s, struct quality_step *step)
 {
 	__u32 end = step->seq + step->bytes, old = s->end;
 	__s32 ahead = step->seq - old;

@@ -128,7 +128,7 @@ static __noinline struct quality_tally *tally_of(struct quality_flow *f)
 }
 
 /* A round trip has been measured. If it is prompt, the other end had waited for at most `unsure` before it answered. */
-static __noinline int note_round_trip(struct quality_flow *f, __u32 time, __u32 is_prompt, __u32 unsure)
+QUALITY_FUNCTION int note_round_trip(struct quality_flow *f, __u32 time, __u32 is_prompt, __u32 unsure)
 {
 	struct quality_tally *tally = tally_of(f);
 	__u32 shortest = f->shortest, least = time < unsure ? 0 : time - unsure;
@@ -173,7 +173,7 @@ static __always_inline void pass(struct quality_flow *f, struct quality_stream *
 }
 
 /* Data enters the router. */
-static __noinline int data_in(struct quality_flow *f, struct quality_packet *p, __u64 now)
+QUALITY_FUNCTION int data_in(struct quality_flow *f, struct quality_packet *p, __u64 now)
 {
 	struct quality_tally *tally;
 	struct quality_step step;
@@ -209,7 +209,7 @@ static __noinline int data_in(struct quality_flow *f, struct quality_packet *p, 
 }
 
 /* An acknowledgement enters the router. */
-static __noinline int acknowledged(struct quality_flow *f, struct quality_packet *p, __u64 now)
+QUALITY_FUNCTION int acknowledged(struct quality_flow *f, struct quality_packet *p, __u64 now)
 {
 	__u64 at = f->sample_at, next = f->next_at;
 	struct quality_tally *tally;
@@ -250,7 +250,7 @@ static __noinline int acknowledged(struct quality_flow *f, struct quality_packet
 }
 
 /* Data leaves the router. */
-static __noinline int data_out(struct quality_flow *f, struct quality_packet *p, __u64 now)
+QUALITY_FUNCTION int data_out(struct quality_flow *f, struct quality_packet *p, __u64 now)
 {
 	struct quality_tally *tally;
 	struct quality_step step;

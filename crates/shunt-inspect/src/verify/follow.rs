@@ -176,6 +176,10 @@ impl Follower {
         for segment in segments.whole {
             acknowledged = Acknowledged::by(&segment, at_ns);
             match self.entered_as(&segment).and_then(|at| self.pending.remove(at)) {
+                Some(pending) if self.was_dropped(&pending, way) => {
+                    self.lose(pending);
+                    self.unseen += 1;
+                }
                 Some(pending) => self.finish(pending, at_ns, way, segment),
                 None => {
                     if self.strays.len() >= KEPT {
@@ -203,6 +207,14 @@ impl Follower {
         let is_in_turn = |one: &Pending| self.latest.values().all(|latest| one.index > *latest);
         let again = found.find(|(_, one)| is_late && is_in_turn(one));
         Some(again.map_or(first, |(at, _)| at))
+    }
+
+    /// Whether a packet of TCP that seems to leave late was dropped, and what leaves was sent again: of that, the observer
+    /// has missed how it entered.
+    fn was_dropped(&self, pending: &Pending, way: Way) -> bool {
+        has_data(&pending.segment)
+            && self.latest.get(&way).is_some_and(|latest| pending.index < *latest)
+            && self.dropped.values().any(|packets| *packets > 0)
     }
 
     /// Packets of this flow are dropped: by Linux, for this reason, or by somebody else's program.

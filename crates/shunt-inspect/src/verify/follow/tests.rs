@@ -140,6 +140,20 @@ fn a_segment_that_is_sent_again_after_a_loss_is_not_out_of_order() {
 }
 
 #[test]
+fn a_dropped_segment_is_not_late_if_the_observer_missed_that_it_was_sent_again() {
+    let mut follower = Follower::default();
+    for (at_ns, sequence) in [(0, 0), (10, 40)] {
+        follower.enter(at_ns, tcp(sequence, 1, &[sequence as u8; 40]));
+    }
+    follower.drop(Some(Way::Fast), Some(77), 1);
+    follower.leave(1000, Way::Fast, tcp(40, 1, &[40; 40]));
+    follower.leave(1030, Way::Fast, tcp(0, 1, &[0; 40]));
+    follower.give_up(u64::MAX);
+    assert_eq!((faults(&follower, Way::Fast), follower.unseen), (vec![], 1));
+    assert_eq!(follower.by_linux, BTreeMap::from([((Way::Fast, 77), 1)]));
+}
+
+#[test]
 fn nobody_waits_long_for_what_linux_was_seen_to_drop() {
     let mut follower = entered(0..2);
     assert_eq!(follower.waits(), Waits::Yes);
