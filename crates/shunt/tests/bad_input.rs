@@ -27,7 +27,7 @@ const FILES: [(&str, &str); 13] = [
 ];
 
 /// What is typed, the exit code, the thing, and the way out.
-const BAD: [(&str, i32, &str, &str); 311] = [
+static BAD: [(&str, i32, &str, &str); 311] = [
     ("start", 2, "'start'", "`shunt up` starts an instance"),
     ("upp", 2, "'upp'", "'up'"),
     ("disable laptop", 2, "'disable'", "`shunt off HOST`"),
