@@ -10,6 +10,7 @@ use std::ops::Range;
 /// The text is not TOML, or its value has another type. The message has no newline.
 pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| match bare_word(text, &error) {
+        _ if is_json(text) => describe(text, &error),
         Some(word) => at_place(text, word.start, &wrong_word::<T>(text, &word)),
         None => describe(text, &error),
     })
@@ -18,12 +19,20 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 /// An error of the `toml` crate about this text, as one line.
 #[must_use]
 pub fn describe(text: &str, error: &toml::de::Error) -> String {
+    if is_json(text) {
+        return "line 1: this is JSON; expected TOML: lines such as `key = value`".to_owned();
+    }
     let Some(span) = error.span() else { return reword_toml(error.message()) };
     if let Some(word) = bare_word(text, error) {
         return at_place(text, word.start, &in_quotes(&text[word]));
     }
     let start = span.start;
     at_place(text, start, &reword_toml_value(error.message(), text.get(span).unwrap_or_default()))
+}
+
+/// Whether the text begins like an object of JSON, as no TOML does.
+fn is_json(text: &str) -> bool {
+    text.trim_start().starts_with('{')
 }
 
 /// With the line and the key of this byte of the text.

@@ -5,8 +5,8 @@ use crate::{
     off::{OffBy, OffEnd},
 };
 use serde::{Deserialize, Serialize};
-use shunt_wire::units::count;
-use std::{collections::BTreeMap, fmt};
+use shunt_wire::units::{count, time};
+use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 /// The last day, oldest first. All times are seconds since 1970, by the router's clock.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -176,6 +176,26 @@ pub enum Happening {
         /// The route and what became of it, in words.
         object: String,
     },
+    /// A qdisc, or a TCX program of another, was added, changed or removed.
+    Tc {
+        /// The device.
+        device: String,
+        /// The object, its device and what became of it, in words of `tc`.
+        object: String,
+    },
+    /// A neighbour has another MAC than when Linux knew it last: another network card, or another host with its
+    /// address.
+    Neighbour {
+        /// The device.
+        device: String,
+        /// The address of the neighbour.
+        #[cfg_attr(feature = "openapi", schema(value_type = String))]
+        address: IpAddr,
+        /// Its MAC from now on.
+        mac: String,
+        /// The MAC that it had.
+        was: String,
+    },
     /// The daemon took over the flows of the one before, in a restart.
     FlowsKept {
         /// Entries of the flow tables: two for a connection.
@@ -205,6 +225,9 @@ pub enum Happening {
         /// Who turned it off.
         #[serde(default, skip_serializing_if = "OffBy::is_owner")]
         by: OffBy,
+        /// Seconds after which the rule ends by itself; absent if it has no end, or if a measuring command added it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        for_s: Option<u64>,
     },
     /// The fast path was turned on again for these, or the time of the rule was over.
     OffRemoved {
@@ -237,6 +260,11 @@ pub enum Happening {
         by: String,
         /// What is wrong with the file, or what needs a restart.
         why: String,
+    },
+    /// A station changed its port or its address several times within a minute.
+    Moving {
+        /// The MAC of the station.
+        station: String,
     },
     /// A station keeps changing its port or its address, so its traffic stays slow.
     Unstable {
@@ -316,6 +344,7 @@ fn in_words(cause: &str, is_named: bool) -> &str {
         "capture" => "a capture of packets on a port",
         "config" => "the configuration",
         "fdb" => "the table of a bridge",
+        "filter" if is_named => "tc",
         "filter" => "a tc class, filter or program of another",
         "flush" => "`shunt flush`",
         "ipsec" => "an IPsec policy",
@@ -386,11 +415,20 @@ impl fmt::Display for Happening {
                 }
             }
             Self::Route { device, object } => f.write_str(&about(Some(object), device.as_deref())),
-            Self::OffAdded { which, by: OffBy::Owner } => write!(f, "fast path turned off for {which}"),
-            Self::OffAdded { which, by: OffBy::Verify } => {
+            Self::Tc { object, .. } => f.write_str(object),
+            Self::Neighbour { device, address, mac, was } => {
+                write!(f, "neighbour {address} dev {device} has another MAC: {mac} (was {was})")
+            }
+            Self::OffAdded { which, by: OffBy::Owner, for_s: None } => {
+                write!(f, "fast path turned off for {which}")
+            }
+            Self::OffAdded { which, by: OffBy::Owner, for_s: Some(for_s) } => {
+                write!(f, "fast path turned off for {which}, for {}", time(*for_s))
+            }
+            Self::OffAdded { which, by: OffBy::Verify, .. } => {
                 write!(f, "`shunt verify` compares the slow path: fast path paused for {which}")
             }
-            Self::OffAdded { which, by: OffBy::Quality } => {
+            Self::OffAdded { which, by: OffBy::Quality, .. } => {
                 write!(f, "`shunt quality --off` measures on the slow path: fast path paused for {which}")
             }
             Self::OffRemoved { which, by, end } => {
@@ -433,6 +471,11 @@ impl fmt::Display for Happening {
                 write!(f, "configuration read again ({by}): {} changed", keys.join(", "))
             }
             Self::ReloadRefused { by, why } => write!(f, "configuration not read again ({by}): {why}"),
+            Self::Moving { station } => write!(
+                f,
+                "station {station} changes its port or its address again and again; each time, its flows have to prove \
+                 themselves again"
+            ),
             Self::Unstable { station: Some(station) } => {
                 write!(f, "station {station} keeps changing its port or its address; its traffic stays slow")
             }
@@ -542,11 +585,45 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_that_ends_by_itself_says_after_which_time() {
+        let said = |for_s| {
+            Happening::OffAdded { which: "laptop (192.0.2.1)".to_owned(), by: OffBy::Owner, for_s }
+                .to_string()
+        };
+        assert_eq!(said(Some(600)), "fast path turned off for laptop (192.0.2.1), for 10m");
+        assert_eq!(said(None), "fast path turned off for laptop (192.0.2.1)");
+        let older: Happening = serde_json::from_str(r#"{"event":"off-added","which":"x"}"#).unwrap();
+        assert!(matches!(older, Happening::OffAdded { for_s: None, .. }));
+    }
+
+    #[test]
+    fn qdiscs_and_neighbours_have_the_words_of_their_commands() {
+        let neighbour = Happening::Neighbour {
+            device: "lan0".to_owned(),
+            address: "192.168.1.2".parse().unwrap(),
+            mac: "02:00:00:00:00:02".to_owned(),
+            was: "02:00:00:00:00:01".to_owned(),
+        };
+        assert_eq!(
+            neighbour.to_string(),
+            "neighbour 192.168.1.2 dev lan0 has another MAC: 02:00:00:00:00:02 (was 02:00:00:00:00:01)"
+        );
+        let object = "qdisc tbf 8001: added on wan0".to_owned();
+        assert_eq!(Happening::Tc { device: "wan0".to_owned(), object: object.clone() }.to_string(), object);
+        let filter = Happening::Invalidated {
+            cause: "filter".to_owned(),
+            device: None,
+            object: Some("filter u32 added on ingress of wan0".to_owned()),
+        };
+        assert!(filter.to_string().ends_with("cause: filter u32 added on ingress of wan0"));
+    }
+
+    #[test]
     fn a_pause_is_told_by_the_command_that_asked_for_it() {
         for by in [OffBy::Verify, OffBy::Quality] {
             let which = "tcp".to_owned();
             for what in [
-                Happening::OffAdded { which: which.clone(), by },
+                Happening::OffAdded { which: which.clone(), by, for_s: None },
                 Happening::OffRemoved { which, by, end: None },
             ] {
                 let said = what.to_string();

@@ -23,6 +23,20 @@ pub enum Dependency {
     Station([u8; 6]),
 }
 
+/// The changes of a station with flows that the programs have counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StationChanges {
+    /// Its MAC.
+    pub mac: [u8; 6],
+    /// When the first of the counted changes was seen, in the ticks of the programs. They count from 1 again after ten
+    /// seconds.
+    pub since_ticks: u64,
+    /// The number of changes since then.
+    pub changes: u32,
+    /// Whether nothing is learned from its packets.
+    pub is_unstable: bool,
+}
+
 impl SetName {
     /// The name of a set in a table of this family (`NFPROTO_*`). None if a name is too long.
     pub fn new(family: u8, table: &str, set: &str) -> Option<Self> {
@@ -66,13 +80,27 @@ impl DataPlane {
     /// # Errors
     /// If the map cannot be read.
     pub fn unstable_stations(&self) -> Result<Vec<([u8; 6], u32)>, Error> {
+        let all = self.station_changes()?.into_iter().filter(|station| station.is_unstable);
+        Ok(all.map(|station| (station.mac, station.changes)).collect())
+    }
+
+    /// The stations with flows that have changed.
+    ///
+    /// # Errors
+    /// If the map cannot be read.
+    pub fn station_changes(&self) -> Result<Vec<StationChanges>, Error> {
         let Some(map) = self.maps.find(UNSTABLE) else { return Ok(Vec::new()) };
         let control: abi::Control = read_variable(self.maps.get(CONTROL_MAP)?, CONTROL_MAP)?;
         let now = control.heartbeat_ticks;
         let read = |key: Vec<u8>| {
             let value = map.lookup(&key, MapFlags::ANY).ok().flatten()?;
-            let station = abi::Unstable::from_bytes(&value).filter(|station| station.until_ticks > now)?;
-            Some((abi::Mac::from_bytes(&key)?.bytes, station.changes))
+            let station = abi::Unstable::from_bytes(&value)?;
+            Some(StationChanges {
+                mac: abi::Mac::from_bytes(&key)?.bytes,
+                since_ticks: station.since_ticks,
+                changes: station.changes,
+                is_unstable: station.until_ticks > now,
+            })
         };
         Ok(map.keys().filter_map(read).collect())
     }

@@ -40,7 +40,7 @@ mod xdp_form;
 pub use candidates::{Arrival, Candidates};
 pub use control::{ControlBlock, Masked, RuleChanges};
 pub use costs::{ProgramMeter, ProgramRuns};
-pub use dependencies::Dependency;
+pub use dependencies::{Dependency, StationChanges};
 pub use epochs::Epochs;
 pub use error::Error;
 pub use external::{EngineSide, Tables};

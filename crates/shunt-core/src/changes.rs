@@ -1,7 +1,8 @@
 //! What changes were about, in words: for people, not for the policy.
 
 use crate::{Cause, Scope};
-use std::{collections::BTreeMap, mem::take};
+use shunt_wire::Mac;
+use std::{collections::BTreeMap, mem::take, net::IpAddr};
 
 /// What a change is about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,13 +30,39 @@ pub enum Told {
         /// The ports.
         ports: Vec<String>,
     },
+    /// A qdisc, or a TCX program of another, was added, changed or removed.
+    Tc(TcNews),
+    /// A neighbour has another MAC.
+    Neighbour {
+        /// The name of the device.
+        device: String,
+        /// Its address.
+        addr: IpAddr,
+        /// Its MAC from now on.
+        mac: Mac,
+        /// The MAC that it had.
+        was: Mac,
+    },
+}
+
+/// A change of a qdisc or program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TcNews {
+    /// The name of the device.
+    pub device: String,
+    /// The kind of a qdisc, such as `clsact`; `tcx` for a program.
+    pub kind: String,
+    /// The object and what became of it, in words.
+    pub words: String,
 }
 
 /// What moves the epoch.
 type Move = (Cause, Scope);
 
-/// Changes of one move that are told; further ones are not.
-const TOLD_MAX: usize = 4;
+/// Changes of one move that are told; further ones are counted.
+const TOLD_MAX: usize = 8;
+/// Neighbours with another MAC that are told of one batch of changes.
+const NEIGHBOURS_MAX: usize = 16;
 /// Moves that are not told yet, and that the kernel has not finished.
 const UNFINISHED_MAX: usize = 64;
 
@@ -44,6 +71,8 @@ const UNFINISHED_MAX: usize = 64;
 pub(crate) struct Changes {
     /// Those that move the epoch, until they are taken.
     moved: BTreeMap<Move, Moved>,
+    /// How often the epoch moves for something that is told elsewhere.
+    following: BTreeMap<Move, usize>,
     /// Those for which the epoch had not to move so far: the kernel has not finished them.
     unfinished: BTreeMap<Move, Vec<ChangeDetails>>,
     /// Those that are told on their own, oldest first, until they are taken. A change of a default route that happened
@@ -55,6 +84,8 @@ pub(crate) struct Changes {
 #[derive(Debug, Default)]
 struct Moved {
     changes: Vec<ChangeDetails>,
+    /// How many more there are.
+    more: usize,
     /// The epoch will move again when the kernel has finished.
     is_early: bool,
 }
@@ -64,9 +95,12 @@ impl Changes {
     pub(crate) fn note(&mut self, moves: Move, change: Option<ChangeDetails>, is_early: bool) {
         let moved = self.moved.entry(moves).or_default();
         moved.is_early |= is_early;
-        let is_new = |change: &ChangeDetails| !moved.changes.contains(change);
-        let change = change.filter(is_new).filter(|_| moved.changes.len() < TOLD_MAX);
-        moved.changes.extend(change);
+        let Some(change) = change.filter(|change| !moved.changes.contains(change)) else { return };
+        if moved.changes.len() < TOLD_MAX {
+            moved.changes.push(change);
+        } else {
+            moved.more += 1;
+        }
     }
 
     /// Notes a sysctl, in words that differ by the device only. The kernel reports one of all devices, and that of
@@ -86,14 +120,21 @@ impl Changes {
         self.note(moves, Some(change).filter(|_| !is_covered), false);
     }
 
+    /// Notes that the epoch moves for something that is told elsewhere.
+    pub(crate) fn follow(&mut self, moves: Move) {
+        *self.following.entry(moves).or_default() += 1;
+    }
+
     /// Notes that the epoch moves once more, since the kernel has finished. What was told at first is not told again.
     pub(crate) fn finish(&mut self, (cause, scope): Move) {
         let is_meant = |(of, about): &Move| *of == cause && (*about == scope || scope == Scope::Everything);
         let (finished, others): (BTreeMap<Move, Vec<ChangeDetails>>, _) =
             take(&mut self.unfinished).into_iter().partition(|(moves, _)| is_meant(moves));
         self.unfinished = others;
-        let changes: Vec<ChangeDetails> = finished.into_values().flatten().take(TOLD_MAX).collect();
-        self.moved.entry((cause, scope)).or_default().changes.extend(changes);
+        for change in finished.into_values().flatten() {
+            self.note((cause, scope), Some(change), false);
+        }
+        self.moved.entry((cause, scope)).or_default();
     }
 
     /// Notes a change of a default route, whether or not it moves the epoch.
@@ -103,6 +144,14 @@ impl Changes {
         self.told.push(told);
     }
 
+    /// Notes a neighbour with another MAC. Hosts of the network can cause many of these at once.
+    pub(crate) fn note_neighbour(&mut self, told: Told) {
+        let neighbours = self.told.iter().filter(|told| matches!(told, Told::Neighbour { .. }));
+        if neighbours.count() < NEIGHBOURS_MAX {
+            self.told.push(told);
+        }
+    }
+
     /// Notes a change that is told on its own.
     pub(crate) fn note_told(&mut self, told: Told) {
         self.told.push(told);
@@ -110,8 +159,15 @@ impl Changes {
 
     /// What the epoch has moved for. A move that nothing was noted for has a cause and no more.
     pub(crate) fn take(&mut self, moves: Move) -> Vec<ChangeDetails> {
-        let Some(Moved { changes, .. }) = self.moved.remove(&moves) else {
-            return vec![ChangeDetails::default()];
+        let Some(Moved { mut changes, more, .. }) = self.moved.remove(&moves) else {
+            let following = self.following.get_mut(&moves).filter(|times| **times > 0);
+            return match following {
+                Some(times) => {
+                    *times -= 1;
+                    Vec::new()
+                }
+                None => vec![ChangeDetails::default()],
+            };
         };
         for change in &changes {
             // A later one of the same route stays: it tells what holds now.
@@ -121,13 +177,17 @@ impl Changes {
                 self.told.remove(first);
             }
         }
+        if more > 0 {
+            let object = Some(format!("{more} more of this kind at the same time"));
+            changes.push(ChangeDetails { device: None, object });
+        }
         changes
     }
 
     /// Notes that the epoch had not to move: no flow depends on what has changed. It may have to when the kernel has
     /// finished.
     pub(crate) fn pass(&mut self, moves: Move) {
-        let Some(Moved { changes, is_early }) = self.moved.remove(&moves) else { return };
+        let Some(Moved { changes, is_early, .. }) = self.moved.remove(&moves) else { return };
         if is_early && self.unfinished.len() < UNFINISHED_MAX {
             self.unfinished.insert(moves, changes);
         }
@@ -155,16 +215,21 @@ mod tests {
     }
 
     #[test]
-    fn a_move_tells_each_change_once_and_a_few_at_most() {
+    fn a_move_tells_each_change_once_and_counts_those_beyond_a_few() {
         let mut changes = Changes::default();
         assert_eq!(changes.take(ROUTE), [ChangeDetails::default()], "nothing was noted");
         changes.note(ROUTE, None, false);
         assert_eq!(changes.take(ROUTE), [], "it follows from another change");
-        for object in ["a", "b", "a", "c", "d", "e"] {
+        changes.note(ROUTE, Some(about("a")), false);
+        changes.follow(ROUTE);
+        let taken = [changes.take(ROUTE), changes.take(ROUTE), changes.take(ROUTE)];
+        assert_eq!(taken, [vec![about("a")], vec![], vec![ChangeDetails::default()]]);
+        for object in ["a", "b", "a", "c", "d", "e", "f", "g", "h", "i", "b", "j"] {
             changes.note(ROUTE, Some(about(object)), false);
         }
         changes.note(ROUTE, None, false);
-        assert_eq!(changes.take(ROUTE), ["a", "b", "c", "d"].map(about));
+        let more = "2 more of this kind at the same time";
+        assert_eq!(changes.take(ROUTE), ["a", "b", "c", "d", "e", "f", "g", "h", more].map(about));
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use crate::{
     Action, BridgeCalls, Cause, Choice, Event, EventSource, ExternalPorts, ExternalState, LinkLayer, Netconf,
-    PortView, Program, Scope, Statement, Traffic,
+    PortView, Program, Qdisc, Scope, Statement, Traffic,
     bridges::Tracking,
     changes::{ChangeDetails, Changes, Told},
     external::NO_ETHERNET,
+    known_macs::KnownMacs,
     network::Network,
     ports,
     ruleset::Ruleset,
@@ -40,6 +41,8 @@ pub struct Core {
     captures: BTreeSet<u32>,
     /// The TCX programs of others on ports and on devices on top of them.
     pub(crate) programs: BTreeSet<Program>,
+    /// The devices of the last [`Action::FindPrograms`], and those whose programs were read before.
+    program_devices: [BTreeSet<u32>; 2],
     /// The IDs of Shunt's XDP programs.
     own_programs: BTreeSet<u32>,
     /// The sysctls of br_netfilter as last read, `Some(None)` if it is not loaded. `None` before the first read: then
@@ -73,6 +76,8 @@ pub struct Core {
     pub(crate) changes: Changes,
     /// When links last went up or down.
     pub(crate) turns: Turns,
+    /// The last MACs of neighbours.
+    pub(crate) known_macs: KnownMacs,
 }
 
 /// The actions that a batch of events requires.
@@ -86,6 +91,8 @@ struct Steps {
     /// The changes whose end is awaited already.
     awaited: BTreeSet<(Cause, Scope)>,
     replan: bool,
+    /// The qdiscs before a dump. Events that follow it in the batch may have been told already.
+    qdiscs_before: Option<Vec<Qdisc>>,
     find_captures: bool,
     /// NICs whose offloads are not known, since they have appeared after the start.
     new_nics: BTreeSet<u32>,
@@ -156,6 +163,9 @@ impl Core {
         for event in events {
             self.handle_one(now, event, &mut steps);
         }
+        if let Some(before) = steps.qdiscs_before.take() {
+            self.tell_qdiscs_since(&before);
+        }
         let Steps { mut actions, later, find_captures, new_nics, .. } = steps;
         if self.network.take_needs_plan() || steps.replan {
             actions.extend(self.settle_ports(now));
@@ -198,6 +208,9 @@ impl Core {
             }
             Event::Programs(programs) => {
                 steps.replan |= self.programs != programs;
+                let [asked, known] = &mut self.program_devices;
+                let before = std::mem::replace(known, asked.clone());
+                self.tell_programs(&programs, &before);
                 self.programs = programs;
             }
             Event::External(state) => {
@@ -237,6 +250,14 @@ impl Core {
                     && let Some(before) = self.network.links.get(&link.ifindex).cloned()
                 {
                     self.follow_link(now, &before, link);
+                }
+                match &event {
+                    Event::Qdisc(qdisc) if steps.qdiscs_before.is_none() => self.tell_qdisc(qdisc, false),
+                    Event::QdiscGone(qdisc) if steps.qdiscs_before.is_none() => self.tell_qdisc(qdisc, true),
+                    Event::Neighbour { ifindex, addr, mac: Some(mac) } => {
+                        self.tell_neighbour(*ifindex, *addr, *mac);
+                    }
+                    _ => {}
                 }
                 // Before the device is forgotten.
                 let told = self.told(now, &event);
@@ -297,6 +318,11 @@ impl Core {
             // Without features (before Linux 6.3) nobody knows; the port uses tc, and its reason says so.
             None | Some(_) => None,
         }
+    }
+
+    /// Whether the programs of a device are read.
+    pub(crate) fn reads_programs_of(&self, ifindex: u32) -> bool {
+        self.program_devices[0].contains(&ifindex)
     }
 
     /// How often the ports have been planned, which is the most expensive step. For tests.
@@ -378,9 +404,13 @@ impl Core {
             // The state of a dump is not a change.
             let _ = self.network.apply(event);
         }
+        for (ifindex, addr, mac) in self.network.neighbours().collect::<Vec<_>>() {
+            self.tell_neighbour(ifindex, addr, mac);
+        }
         // If the dump already has the effect of an event that is still to come, that event will change nothing. So the
         // difference to the former state must move the epoch.
         if self.synced_at.replace(now).is_some() {
+            steps.qdiscs_before = Some(before.qdiscs().cloned().collect());
             for cause in self.network.difference(&before) {
                 self.note_difference(now, cause, &before);
                 steps.move_epoch(cause, Scope::Everything);
@@ -455,7 +485,9 @@ impl Core {
         actions.extend(self.resync(now));
         // The kernel sends no events about packet sockets, TCX programs and the sysctls of br_netfilter.
         actions.extend(self.find_captures());
-        actions.push(Action::FindPrograms(self.network.stacks(self.ports.keys().copied())));
+        let devices = self.network.stacks(self.ports.keys().copied());
+        self.program_devices[0].clone_from(&devices);
+        actions.push(Action::FindPrograms(devices));
         if self.network.has_bridges() {
             actions.push(Action::FindBridgeCalls);
         }
@@ -590,13 +622,18 @@ impl Core {
         }
         // After the settings have been changed: flows learned from now on respect them.
         if let Some((cause, ifindex)) = moved {
+            let moves = (cause, Scope::Everything);
             let change = match captured.as_slice() {
                 [_, _, ..] if cause == Cause::Capture => {
                     ChangeDetails { device: None, object: Some(self.names(&captured).join(", ")) }
                 }
                 _ => ChangeDetails { device: self.network.name(ifindex), object: None },
             };
-            self.changes.note((cause, Scope::Everything), Some(change), false);
+            match cause {
+                // The filter, qdisc or program is told.
+                Cause::Filter => self.changes.follow(moves),
+                _ => self.changes.note(moves, Some(change), false),
+            }
             actions.push(Action::MoveEpoch(cause));
         }
         if !released.is_empty() {

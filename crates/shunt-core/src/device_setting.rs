@@ -36,7 +36,7 @@ pub enum Netconf {
 }
 
 /// A device as a port of a bridge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BridgePort {
     /// A hash of the settings: what somebody has set.
     pub settings: u64,
@@ -44,6 +44,14 @@ pub struct BridgePort {
     pub state: u8,
     /// A hash of what the bridge derives: the cost, and what the spanning tree has found.
     pub derived: u64,
+    /// The settings of [`BridgePort::SWITCHES`] that are on, the first one in the lowest bit.
+    pub switches: u32,
+    /// The cost of the spanning tree.
+    pub cost: u32,
+    /// The priority of the spanning tree.
+    pub priority: u16,
+    /// Whether multicast routers are behind it: 0 never, 1 if they say so, 2 always, 3 for a while.
+    pub mcast_router: u8,
 }
 
 impl Sysctl {
@@ -64,6 +72,39 @@ impl Sysctl {
 }
 
 impl BridgePort {
+    /// The settings that are on or off, as `bridge -d link` names them.
+    pub const SWITCHES: [&'static str; 17] = [
+        "hairpin",
+        "guard",
+        "root_block",
+        "fastleave",
+        "learning",
+        "flood",
+        "proxy_arp",
+        "proxy_arp_wifi",
+        "mcast_flood",
+        "mcast_to_unicast",
+        "vlan_tunnel",
+        "bcast_flood",
+        "neigh_suppress",
+        "isolated",
+        "locked",
+        "mab",
+        "neigh_vlan_suppress",
+    ];
+
+    /// The settings that are others than before, each with its value from now on.
+    pub(crate) fn settings_since(self, before: Self) -> Vec<String> {
+        let differ = self.switches ^ before.switches;
+        let switches = Self::SWITCHES.iter().enumerate().filter(|(bit, _)| differ >> bit & 1 == 1);
+        let is_on = |bit: usize| if self.switches >> bit & 1 == 1 { "on" } else { "off" };
+        let mut named: Vec<String> = switches.map(|(bit, name)| format!("{name} {}", is_on(bit))).collect();
+        named.extend((self.priority != before.priority).then(|| format!("priority {}", self.priority)));
+        let router = self.mcast_router != before.mcast_router;
+        named.extend(router.then(|| format!("mcast_router {}", self.mcast_router)));
+        named
+    }
+
     /// The name of the state, as `bridge link` has it.
     pub(crate) const fn state_name(self) -> &'static str {
         match self.state {

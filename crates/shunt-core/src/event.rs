@@ -1,6 +1,6 @@
 //! Events: the kernel's state and its changes, as plain values.
 
-use crate::{BridgePort, Cause, Choice, Netconf, RouteDetails, Scope, Statement};
+use crate::{BridgePort, Cause, Choice, Netconf, RouteDetails, Scope, Statement, TcChange};
 use serde::{Deserialize, Serialize};
 use shunt_api::Proto;
 use shunt_wire::Mac;
@@ -273,6 +273,9 @@ pub enum Event {
         egress: bool,
         /// `u32`, `flower`, `bpf`, ...; `None` for classes, chains and actions.
         kind: Option<String>,
+        /// What has changed; `None` if a message about a chain says that less than those about its filters, or if the
+        /// event is a part of a dump.
+        change: Option<TcChange>,
     },
     /// A per-device forwarding setting changed.
     Netconf(Netconf),

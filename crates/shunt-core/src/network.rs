@@ -138,7 +138,7 @@ impl Network {
                 });
                 None
             }
-            Event::Filter { ifindex, egress, kind } => {
+            Event::Filter { ifindex, egress, kind, .. } => {
                 let filters = if *egress { &mut self.egress_filters } else { &mut self.ingress_filters };
                 self.needs_plan |=
                     filters.insert((*ifindex, kind.clone().unwrap_or_else(|| "filter".to_owned())));
@@ -326,6 +326,18 @@ impl Network {
         self.tx_errors = kept(&before.tx_errors, &is_kept);
         self.xdp_refusals = kept(&before.xdp_refusals, &is_like);
         self.no_targets = before.no_targets.iter().copied().filter(is_like).collect();
+    }
+
+    /// All qdiscs.
+    pub(crate) fn qdiscs(&self) -> impl Iterator<Item = &Qdisc> {
+        self.qdiscs.values()
+    }
+
+    /// Whether a device has a qdisc of this kind with this handle in this place.
+    pub(crate) fn has_qdisc(&self, qdisc: &Qdisc) -> bool {
+        self.qdiscs
+            .get(&(qdisc.ifindex, qdisc.parent, qdisc.handle))
+            .is_some_and(|have| have.kind == qdisc.kind)
     }
 
     /// The kind of the root qdisc of a device, or of the qdisc of one of its transmit queues, if it does more than pass

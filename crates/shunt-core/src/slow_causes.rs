@@ -238,7 +238,8 @@ mod tests {
 
     #[test]
     fn a_redirect_to_an_ifb_is_to_be_kept_in_another_form() {
-        let filter = Event::Filter { ifindex: 2, egress: false, kind: Some("matchall".to_owned()) };
+        let filter =
+            Event::Filter { ifindex: 2, egress: false, kind: Some("matchall".to_owned()), change: None };
         let ifb = Link { kind: Some("ifb".to_owned()), ..link(9, "ifb4r1") };
         let remedy = |with_ifb: bool| {
             let mut state = router();

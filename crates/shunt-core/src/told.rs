@@ -4,10 +4,12 @@
 //! addresses, neighbours and routes. One of them is told. A change that somebody makes by hand is told in any case.
 
 use crate::{
-    BridgePort, Cause, ChangeDetails, Core, Event, Link, Netconf, RouteDetails, Scope, SysctlOf, Told,
-    network::Network, turns::Turns,
+    BridgePort, Cause, ChangeDetails, Core, Event, Link, Netconf, Program, Qdisc, RouteDetails, Scope,
+    SysctlOf, TcNews, TcTurn, Told, network::Network, turns::Turns,
 };
+use shunt_wire::Mac;
 use std::{
+    collections::BTreeSet,
     net::IpAddr,
     time::{Duration, Instant},
 };
@@ -84,10 +86,9 @@ impl Core {
                     if addr.is_ipv6() && goes_with_link { "removed: the link is down" } else { "removed" };
                 with(Some(address(*addr, *prefix, why)))
             }
-            Event::Neighbour { ifindex, .. }
-            | Event::NeighbourGone { ifindex, .. }
-            | Event::Fdb { ifindex, .. }
-            | Event::FdbGone { ifindex, .. } => {
+            // A neighbour with another MAC is told on its own; an entry that ages is no news.
+            Event::Neighbour { .. } | Event::NeighbourGone { .. } => None,
+            Event::Fdb { ifindex, .. } | Event::FdbGone { ifindex, .. } => {
                 let follows = self.is_down(*ifindex) || self.follows(*ifindex, now, MOMENT);
                 if follows { None } else { with(None) }
             }
@@ -125,6 +126,11 @@ impl Core {
                 with(Some(what))
             }
             Event::BridgeVlans { .. } => with(Some("VLANs of the bridge".to_owned())),
+            Event::Filter { ifindex, egress, change, .. } => {
+                let device = self.network.name(*ifindex);
+                let words = change.as_ref()?.words(device.as_deref(), *egress);
+                Some(ChangeDetails { device: None, object: Some(words) })
+            }
             _ => with(None),
         }
     }
@@ -132,8 +138,11 @@ impl Core {
     /// Notes what differs from the former state.
     pub(crate) fn note_difference(&mut self, now: Instant, cause: Cause, before: &Network) {
         let moves = (cause, Scope::Everything);
-        if cause != Cause::Link {
-            return self.changes.note(moves, Some(ChangeDetails::default()), false);
+        match cause {
+            Cause::Link => {}
+            // See [`Core::tell_neighbour`].
+            Cause::Neighbour => return self.changes.note(moves, None, false),
+            _ => return self.changes.note(moves, Some(ChangeDetails::default()), false),
         }
         for link in before.links.values() {
             let told = match self.network.links.get(&link.ifindex).cloned() {
@@ -149,6 +158,57 @@ impl Core {
             };
             self.changes.note(moves, told, false);
         }
+    }
+
+    /// Tells a change of a qdisc, before it is applied. Those that the kernel makes by itself come with their devices.
+    pub(crate) fn tell_qdisc(&mut self, qdisc: &Qdisc, is_gone: bool) {
+        let turn = match (self.network.has_qdisc(qdisc), is_gone) {
+            (true, false) => TcTurn::Changed,
+            (false, false) => TcTurn::Added,
+            (true, true) => TcTurn::Removed,
+            (false, true) => return,
+        };
+        self.note_qdisc(qdisc, turn);
+    }
+
+    /// Tells the qdiscs that differ from the former ones, after messages were lost.
+    pub(crate) fn tell_qdiscs_since(&mut self, before: &[Qdisc]) {
+        // Those of a device that has gone went with it.
+        let is_there = |qdisc: &&Qdisc| self.network.links.contains_key(&qdisc.ifindex);
+        let gone = before.iter().filter(|qdisc| !self.network.has_qdisc(qdisc)).filter(is_there);
+        let new = self.network.qdiscs().filter(|qdisc| !before.contains(qdisc));
+        let gone = gone.map(|qdisc| (qdisc.clone(), TcTurn::Removed));
+        let all: Vec<_> = gone.chain(new.map(|qdisc| (qdisc.clone(), TcTurn::Added))).collect();
+        all.into_iter().for_each(|(qdisc, turn)| self.note_qdisc(&qdisc, turn));
+    }
+
+    fn note_qdisc(&mut self, qdisc: &Qdisc, turn: TcTurn) {
+        if !qdisc.is_default() {
+            let device = self.name_of(qdisc.ifindex);
+            let words = qdisc.words(turn, &device);
+            self.changes.note_told(Told::Tc(TcNews { device, kind: qdisc.kind.clone(), words }));
+        }
+    }
+
+    /// Tells programs of others that have come or gone, on devices whose programs were known and are read still.
+    pub(crate) fn tell_programs(&mut self, programs: &BTreeSet<Program>, known: &BTreeSet<u32>) {
+        let gone = self.programs.difference(programs).map(|program| (program, TcTurn::Removed));
+        let new = programs.difference(&self.programs).map(|program| (program, TcTurn::Added));
+        let is_read = |ifindex: &u32| known.contains(ifindex) && self.reads_programs_of(*ifindex);
+        let news = gone.chain(new).filter(|(program, _)| is_read(&program.ifindex)).map(|(program, turn)| {
+            let device = self.name_of(program.ifindex);
+            let words = program.words(turn, &device);
+            Told::Tc(TcNews { device, kind: "tcx".to_owned(), words })
+        });
+        let news: Vec<Told> = news.collect();
+        news.into_iter().for_each(|told| self.changes.note_told(told));
+    }
+
+    /// Tells that a neighbour has another MAC than the last time that Linux knew one.
+    pub(crate) fn tell_neighbour(&mut self, ifindex: u32, addr: IpAddr, mac: Mac) {
+        let Some(was) = self.known_macs.note(ifindex, addr, mac) else { return };
+        let device = self.name_of(ifindex);
+        self.changes.note_neighbour(Told::Neighbour { device, addr, mac, was });
     }
 
     /// What a change of a link is about, apart from a port that goes up or down.
@@ -218,16 +278,18 @@ impl Core {
 /// the device's bridge.
 fn told_of_port(before: Option<BridgePort>, now: Option<BridgePort>, turns: bool) -> Option<String> {
     let (before, now) = before.zip(now)?;
+    let mut named = now.settings_since(before);
+    if !turns {
+        named.extend((before.state != now.state).then(|| format!("state {}", now.state_name())));
+        named.extend((before.cost != now.cost).then(|| format!("cost {}", now.cost)));
+    }
+    if !named.is_empty() {
+        return Some(format!("{} in its bridge", named.join(", ")));
+    }
     if before.settings != now.settings {
         return Some("a setting of its port in the bridge".to_owned());
     }
-    if turns {
-        return None;
-    }
-    if before.state != now.state {
-        return Some(format!("its port in the bridge is {} now", now.state_name()));
-    }
-    (before.derived != now.derived).then(|| "the cost or spanning tree of its port in the bridge".to_owned())
+    (before.derived != now.derived && !turns).then(|| "spanning tree of its bridge".to_owned())
 }
 
 /// Whether anything differs that has no words of its own.

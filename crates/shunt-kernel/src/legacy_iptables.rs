@@ -90,8 +90,8 @@ impl LegacyIptables {
         let mut tables = Vec::new();
         for family in [Family::V4, Family::V6] {
             for name in family.tables() {
-                // Skips a table that has gone meanwhile.
-                tables.extend(self.read(family, name)?);
+                // Skips a table that has gone meanwhile. `iptables -L` creates a table that does nothing.
+                tables.extend(self.read(family, name)?.filter(|table| !table.is_empty()));
             }
         }
         let has_changed = before.as_ref() != Some(&tables);

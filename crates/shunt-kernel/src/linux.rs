@@ -173,7 +173,7 @@ impl Linux {
                 found.extend(others.map(|filter| (qdisc.ifindex, *egress, rtnetlink::filter_kind(filter))));
             }
         }
-        let event = |(ifindex, egress, kind)| Event::Filter { ifindex, egress, kind };
+        let event = |(ifindex, egress, kind)| Event::Filter { ifindex, egress, kind, change: None };
         Ok(found.into_iter().map(event).collect())
     }
 

@@ -95,12 +95,12 @@ pub(crate) fn event(message: &Message) -> Option<Event> {
         RTM_NEWRULE | RTM_DELRULE => Some(Event::Rule),
         RTM_NEWQDISC => tc::qdisc(payload).map(Event::Qdisc),
         RTM_DELQDISC => tc::qdisc(payload).map(Event::QdiscGone),
-        RTM_NEWTCLASS | RTM_DELTCLASS => tc::class(payload),
-        RTM_NEWTFILTER | RTM_DELTFILTER => tc::filter(payload),
+        RTM_NEWTCLASS | RTM_DELTCLASS => tc::class(payload, message.kind == RTM_DELTCLASS),
+        RTM_NEWTFILTER | RTM_DELTFILTER => tc::filter(message, message.kind == RTM_DELTFILTER),
         // A chain is created with its first filter and does nothing without one.
         RTM_NEWCHAIN => None,
         RTM_DELCHAIN => tc::chain(payload),
-        RTM_NEWACTION | RTM_DELACTION => Some(tc::ANY_FILTER),
+        RTM_NEWACTION | RTM_DELACTION => Some(tc::action(message.kind == RTM_DELACTION)),
         RTM_NEWNETCONF | RTM_DELNETCONF => Some(Event::Netconf(netconf::changed(payload))),
         // struct br_vlan_msg
         RTM_NEWVLAN | RTM_DELVLAN => {

@@ -67,7 +67,10 @@ pub enum ReadError {
     )]
     NotJson,
     /// The file is JSON but not a file of results.
-    #[error("not a Shunt result file: `format` is missing")]
+    #[error(
+        "not a Shunt result file, but JSON of another program: `format` is missing or has another value; name a file \
+         that `--keep` of a measurement wrote"
+    )]
     Format,
     /// The file has another format version.
     #[error("format version {found}; this Shunt reads version {VERSION}: use the Shunt that wrote the file")]

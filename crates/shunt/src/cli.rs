@@ -61,6 +61,18 @@ fn explain(words: &[OsString], mut error: clap::Error) -> clap::Error {
         suggest(&mut error, "`shunt usage --for 1h` and `shunt history --for 1h` show the past".to_owned());
     } else if meant::is_option_of_flows(words, &error) {
         suggest(&mut error, "`shunt flows` has this option".to_owned());
+    } else if let Some(line) = meant::one_alone(words, &error) {
+        suggest(&mut error, format!("one host at a time, as in `{line}`"));
+    } else if let Some(tip) = meant::network_for_host(words, &error) {
+        suggest(&mut error, tip);
+    } else if let Some(line) = meant::with_missing(words, &error) {
+        suggest(&mut error, format!("type `{line}`; see `{} --help`", meant::command_of(words)));
+    } else if let Some(command) = meant::command_of_group(words, &error) {
+        suggest(&mut error, format!("did you mean `{command}`? see `{command} --help`"));
+    } else if error.get(ContextKind::SuggestedArg).is_none()
+        && let Some(options) = meant::its_options(words, &error)
+    {
+        suggest(&mut error, options);
     }
     if error.kind() == ErrorKind::InvalidSubcommand
         && let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand)

@@ -10,7 +10,8 @@ use std::{
 use tree::{package, shunt};
 
 /// Files that the lines name.
-const FILES: [(&str, &str); 12] = [
+const FILES: [(&str, &str); 13] = [
+    ("foreign.json", "{\"tool\": \"other\", \"runs\": []}\n"),
     ("words.txt", "no JSON\n"),
     ("text.txt", "127.0.0.1 localhost\n"),
     ("case.toml", "case = 1\n"),
@@ -26,7 +27,7 @@ const FILES: [(&str, &str); 12] = [
 ];
 
 /// What is typed, the exit code, the thing, and the way out.
-const BAD: [(&str, i32, &str, &str); 269] = [
+static BAD: [(&str, i32, &str, &str); 311] = [
     ("start", 2, "'start'", "`shunt up` starts an instance"),
     ("upp", 2, "'upp'", "'up'"),
     ("disable laptop", 2, "'disable'", "`shunt off HOST`"),
@@ -321,6 +322,63 @@ const BAD: [(&str, i32, &str, &str); 269] = [
     ("nft list ruleset", 2, "'nft'", "`nft list ruleset`"),
     ("tcpdump -i lan0", 2, "'tcpdump'", "`shunt trace`"),
     ("iperf3 -s", 2, "'iperf3'", "`shunt gen`"),
+    ("check lo --peer-netns nosuch", 2, "`nosuch`", "`ip netns` lists them"),
+    (
+        "check lo --peer-agent ssh://far",
+        2,
+        "--peer <PORT2>",
+        "`shunt check lo --peer-agent ssh://far --peer PORT2`",
+    ),
+    ("usage --month 13", 2, "'--month'", "did you mean `shunt usage --for 30d`?"),
+    ("usage --day 2026-12-01", 2, "'--day'", "did you mean `shunt usage --for 1d`?"),
+    ("quality 192.168.1.0/33", 2, "'192.168.1.0/33'", "one host, not a network: `--host 192.168.1.0`"),
+    ("usage 192.168.1.0/24", 2, "'192.168.1.0/24'", "one host, not a network"),
+    (
+        "compare foreign.json foreign.json",
+        18,
+        "foreign.json: not a Shunt result file",
+        "`--keep` of a measurement",
+    ),
+    ("report foreign.json", 18, "foreign.json: not a Shunt result file", "`--keep` of a measurement"),
+    ("model fit foreign.json", 18, "foreign.json: not a Shunt result file", "`--keep` of a measurement"),
+    ("bench ndr --rate 1G", 2, "'--rate'", "`--min-load PPS` and `--max-load PPS` bound the search"),
+    ("doctor --peer lo", 2, "--load", "`shunt doctor --peer lo --load"),
+    ("doctor --time 5", 2, "--load", "`shunt doctor --time 5 --load`"),
+    ("usage laptop tv", 2, "'laptop'", "one host at a time, as in `shunt usage --host laptop`"),
+    ("usage --host laptop tv", 2, "'tv'", "one host at a time, as in `shunt usage --host laptop`"),
+    ("quality laptop tv", 2, "'laptop'", "one host at a time, as in `shunt quality --host laptop`"),
+    ("line 1500", 2, "'1500'", "did you mean `shunt line --mtu 1500`?"),
+    ("line 64", 2, "'64'", "did you mean `shunt line --frame 64`?"),
+    ("line --size 1518", 2, "'--size'", "did you mean `shunt line --frame 1518`?"),
+    ("probe foo0", 2, "'foo0'", "did you mean `shunt probe --port foo0`?"),
+    ("up foo0", 2, "'foo0'", "did you mean `shunt up --port foo0`?"),
+    ("trace 192.168.1.2", 2, "'192.168.1.2'", "did you mean `shunt trace --host 192.168.1.2`?"),
+    ("trace --port 80", 2, "'--port'", "did you mean `shunt trace --dport 80`?"),
+    ("link 192.168.1.2", 2, "'192.168.1.2'", "not the name of a port"),
+    ("sweep --from 100M --to 1G", 2, "'sweep'", "did you mean `shunt bench sweep --from 100M --to 1G`?"),
+    ("decode PHY_BMSR 0x1", 2, "'decode'", "did you mean `shunt reg decode PHY_BMSR 0x1`?"),
+    ("matrix", 2, "'matrix'", "did you mean `shunt bench matrix`?"),
+    ("rxtx", 2, "'rxtx'", "did you mean `shunt bench rxtx`? see `shunt bench rxtx --help`"),
+    ("qos wan0 --rate 50M", 2, "'wan0'", "did you mean `shunt qos set wan0 --rate 50M`?"),
+    ("model run imx6 --host x", 2, "'--host'", "`shunt model run"),
+    ("history --follow", 2, "'--follow'", "`shunt history` has --for and --events"),
+    ("usage --reset", 2, "'--reset'", "`shunt usage` has --by, --for, --host, --sort, --limit and --csv"),
+    ("bug-report me@example.org", 2, "'me@example.org'", "`shunt bug-report"),
+    ("link lo --speed 100", 2, "'--speed'", "shunt link --help"),
+    ("link lo --count 3", 2, "--watch", "`shunt link lo --count 3 --watch`"),
+    ("compare a.json", 2, "<B>", "`shunt compare a.json B`"),
+    ("qos load foreign.json", 18, "foreign.json: line 1: this is JSON", "expected TOML"),
+    ("flow load foreign.json", 18, "foreign.json: line 1: this is JSON", "expected TOML"),
+    ("bench run foreign.json", 18, "foreign.json: line 1: this is JSON", "expected TOML"),
+    ("model run foreign.json", 18, "foreign.json: line 1: this is JSON", "expected TOML"),
+    ("reload --config nosuch.toml", 18, "nosuch.toml", "no such file: check the path"),
+    (
+        "off 192.168.1.2/24",
+        2,
+        "`192.168.1.2/24`",
+        "name the host, `192.168.1.2`, or the network, `192.168.1.0/24`",
+    ),
+    ("off 2001:db8::7/64 --for 5m", 2, "`2001:db8::7/64`", "`2001:db8::/64`"),
 ];
 
 #[test]

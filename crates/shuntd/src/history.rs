@@ -65,7 +65,12 @@ impl History {
 
     /// Notes an event of now.
     pub(crate) fn note(&mut self, what: Happening) {
-        self.events.add(self.clock, what);
+        self.note_of(self.clock, what);
+    }
+
+    /// Notes an event of this moment, which has its place among those noted since.
+    pub(crate) fn note_of(&mut self, at: Clock, what: Happening) {
+        self.events.add(at, what);
     }
 
     /// Adds what was counted since `since`.

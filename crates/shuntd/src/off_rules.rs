@@ -32,6 +32,8 @@ pub(crate) struct OffChange {
     /// The connections, in words of `shunt off`.
     pub(crate) which: String,
     pub(crate) by: OffBy,
+    /// Seconds until its end, if `shunt off` added it with an end.
+    pub(crate) for_s: Option<u64>,
     /// Why the rule ended; `None` if it was added.
     pub(crate) end: Option<OffEnd>,
 }
@@ -121,8 +123,8 @@ impl OffRules {
             Some(at) if self.rules[at].is_like(&rule) => self.rules[at] = rule,
             Some(at) => {
                 let before = std::mem::replace(&mut self.rules[at], rule);
-                self.note(&before, Some(OffEnd::Replaced));
-                self.note(&self.rules[at].clone(), None);
+                self.note(&before, None, Some(OffEnd::Replaced));
+                self.note(&self.rules[at].clone(), for_s, None);
             }
             None if self.rules.len() >= OffRule::MOST => {
                 let why = format!(
@@ -133,7 +135,7 @@ impl OffRules {
                 return refused(FailureCode::TableFull, why);
             }
             None => {
-                self.note(&rule, None);
+                self.note(&rule, for_s, None);
                 self.rules.push(rule);
             }
         }
@@ -164,12 +166,13 @@ impl OffRules {
     /// Removes rules for this cause. Returns how many.
     fn end(&mut self, cause: OffEnd, ends: impl Fn(&KeptRule) -> bool) -> u64 {
         let ended: Vec<KeptRule> = self.rules.extract_if(.., |rule| ends(rule)).collect();
-        ended.iter().for_each(|rule| self.note(rule, Some(cause)));
+        ended.iter().for_each(|rule| self.note(rule, None, Some(cause)));
         ended.len() as u64
     }
 
-    fn note(&mut self, rule: &KeptRule, end: Option<OffEnd>) {
-        self.changes.push(OffChange { which: rule.words(), by: rule.by, end });
+    fn note(&mut self, rule: &KeptRule, for_s: Option<u64>, end: Option<OffEnd>) {
+        let for_s = for_s.filter(|_| rule.by.is_owner());
+        self.changes.push(OffChange { which: rule.words(), by: rule.by, for_s, end });
     }
 
     /// What has changed since the last call, oldest first. The daemon takes it at each change, so it is short.
@@ -293,14 +296,17 @@ mod tests {
         let mut rules = OffRules::load(path.clone(), 0);
         let changed = |rules: &mut OffRules| -> Vec<String> {
             let changes = rules.take_changes().into_iter();
-            changes.map(|OffChange { which, end, .. }| format!("{which} {end:?}")).collect()
+            let words = |OffChange { which, for_s, end, .. }| {
+                format!("{which} {end:?}{}", for_s.map_or_else(String::new, |for_s| format!(" {for_s}")))
+            };
+            changes.map(words).collect()
         };
         rules.add(request("192.0.2.1", Some(10)), 0).unwrap();
         rules.add(request("192.0.2.2", Some(10)), 0).unwrap();
         rules.add(request("192.0.2.2", Some(10)), 0).unwrap();
-        assert_eq!(changed(&mut rules), ["192.0.2.1 None", "192.0.2.2 None"]);
+        assert_eq!(changed(&mut rules), ["192.0.2.1 None 10", "192.0.2.2 None 10"]);
         rules.add(request("192.0.2.2", Some(60)), 0).unwrap();
-        assert_eq!(changed(&mut rules), ["192.0.2.2 Some(Replaced)", "192.0.2.2 None"]);
+        assert_eq!(changed(&mut rules), ["192.0.2.2 Some(Replaced)", "192.0.2.2 None 60"]);
         rules.file().write().unwrap();
         assert!(rules.expire(10));
         rules.remove(None).unwrap();

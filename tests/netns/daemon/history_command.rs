@@ -3,11 +3,11 @@
 use serde_json::Value;
 use shunt_api::{Happening, HistoryTable, OffBy, OffEnd};
 use shunt_testkit::{
-    Crossing, Shunt, Shuntd, Topology, daemon_with, port_engine, require_root, rulesets, silent,
+    Crossing, Shunt, Shuntd, Stage, Topology, daemon_with, port_engine, require_root, rulesets, silent,
     silent_router, wait_for,
 };
 use shunt_wire::Packet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a fact may take to be seen.
 const SOON: Duration = Duration::from_secs(90);
@@ -37,6 +37,7 @@ fn traffic_and_events_are_kept_across_a_restart() {
     (0..50).for_each(|_| drop(there.pass_all(&packets)));
     shunt.done("off 192.0.2.77");
     shunt.done("on 192.0.2.77");
+    shunt.done("off 192.0.2.78 --for 10m");
     lab.router().run("ip link set r0 down");
     let down = wait_for(SOON, || {
         let table = history(&shunt);
@@ -57,7 +58,7 @@ fn traffic_and_events_are_kept_across_a_restart() {
     assert_eq!(events.iter().filter(is_start).count(), 2, "{events:#?}");
     let which = "192.0.2.77".to_owned();
     for expected in [
-        Happening::OffAdded { which: which.clone(), by: OffBy::Owner },
+        Happening::OffAdded { which: which.clone(), by: OffBy::Owner, for_s: None },
         Happening::OffRemoved { which, by: OffBy::Owner, end: Some(OffEnd::Removed) },
         Happening::Invalidated { cause: "off".to_owned(), device: None, object: None },
     ] {
@@ -69,6 +70,7 @@ fn traffic_and_events_are_kept_across_a_restart() {
     assert!(text.starts_with("UTC") && text.contains("the daemon started"), "{text}");
     let text = shunt.done("history --events");
     assert!(text.contains("fast path turned off for 192.0.2.77"), "{text}");
+    assert!(text.contains("fast path turned off for 192.0.2.78, for 10m"), "{text}");
     shunt.done("down");
 
     let kept = shunt.run("history --json");
@@ -184,11 +186,13 @@ fn a_link_that_goes_down_is_one_event_and_a_setting_of_its_port_in_a_bridge_is_a
     router.run("ip link set r0 up");
     assert_told(&shuntd, "r0: link up");
     router.run("bridge link set dev r0 isolated on");
-    assert_told(&shuntd, "a setting of its port in the bridge");
+    assert_told(&shuntd, "isolated on in its bridge");
+    router.run("bridge link set dev r0 learning off hairpin on");
+    assert_told(&shuntd, "hairpin on, learning off in its bridge");
     let told = texts(&shuntd).split_off(since);
     assert!(told.contains(&"r0: link down".to_owned()), "{told:#?}");
     let is_expected = |text: &&String| {
-        ["r0: link ", "its port in the bridge", "an address of IPv6"].iter().any(|part| text.contains(part))
+        ["r0: link ", " in its bridge", "an address of IPv6"].iter().any(|part| text.contains(part))
     };
     assert!(told.iter().all(|text| is_expected(&text)), "{told:#?}");
     router.run("ip link set r0 mtu 1400");
@@ -214,6 +218,8 @@ fn a_restart_beside_legacy_iptables_tells_a_change_of_rules_only_if_there_is_one
         table.events.iter().filter_map(|event| of(&event.what)).collect()
     };
     let before = causes();
+    // Listing a table creates it.
+    lab.router().run("iptables-legacy -t nat -L -n && grep nat /proc/net/ip_tables_names");
     shunt.done("restart");
     assert!(happened(&history(&shunt)).iter().any(|what| matches!(what, Happening::FlowsKept { .. })));
     assert_eq!(causes(), before, "no rule has changed");
@@ -223,6 +229,87 @@ fn a_restart_beside_legacy_iptables_tells_a_change_of_rules_only_if_there_is_one
     });
     assert!(told.is_some(), "{:#?}", causes());
     shunt.done("down");
+}
+
+#[test]
+fn qdiscs_and_filters_are_told_whatever_the_engine_is_and_a_filter_that_was_refused_is_not() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = Shuntd::on(lab.router()).engine("tc").start();
+    let is_of_tc = |text: &String| ["qdisc", "filter", "class"].iter().any(|part| text.contains(part));
+    assert!(!texts(&shuntd).iter().any(is_of_tc), "nobody has changed anything: {:#?}", texts(&shuntd));
+    let tbf = "root handle 8001: tbf burst 10k latency 50ms rate";
+    lab.router().run(&format!("tc qdisc add dev r1 {tbf} 10mbit"));
+    assert_told(&shuntd, "qdisc tbf 8001: added on r1");
+    lab.router().run(&format!("tc qdisc change dev r1 {tbf} 20mbit"));
+    assert_told(&shuntd, "qdisc tbf 8001: changed on r1");
+    lab.router().run("tc qdisc del dev r1 root");
+    assert_told(&shuntd, "qdisc tbf 8001: removed on r1");
+    lab.router().run("tc qdisc add dev r1 clsact");
+    // The kernel makes a chain for the filter, refuses the filter, and removes the chain.
+    let refused = "tc filter add dev r1 ingress chain 5 prio 9 nosuch";
+    lab.router().run(&format!("tc filter add dev r1 ingress prio 7 u32 match u32 0 0 && ! {refused} 2> /tmp/refused.$$; rm /tmp/refused.$$"));
+    assert_told(&shuntd, "filter u32 added on ingress of r1");
+    lab.router().run("tc filter del dev r1 ingress");
+    assert_told(&shuntd, "filter u32 removed on ingress of r1");
+    let told: Vec<String> = texts(&shuntd).into_iter().filter(is_of_tc).collect();
+    assert_eq!(told.len(), 6, "{told:#?}");
+    lab.router().run("tc qdisc del dev r1 clsact");
+    shuntd.stop();
+}
+
+#[test]
+fn a_neighbour_with_another_mac_is_told_and_an_entry_that_goes_is_not() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = Shuntd::on(lab.router()).engine("tc").start();
+    let host = lab.lan().v4;
+    let set = |mac: &str| {
+        lab.router().run(&format!("ip neigh replace {host} lladdr {mac} dev r0 nud reachable"));
+    };
+    set("02:00:00:00:09:01");
+    lab.router().run(&format!("ip neigh del {host} dev r0"));
+    set("02:00:00:00:09:02");
+    let wanted =
+        format!("neighbour {host} dev r0 has another MAC: 02:00:00:00:09:02 (was 02:00:00:00:09:01)");
+    assert_told(&shuntd, &wanted);
+    let gone = texts(&shuntd).into_iter().any(|text| text.contains("cause: neighbour"));
+    assert!(!gone, "{:#?}", texts(&shuntd));
+    shuntd.stop();
+}
+
+/// Each pair of changes ends its flows. They come too seldom for the data plane to stop learning.
+#[test]
+fn a_station_that_changes_its_port_every_few_seconds_is_told() {
+    const PAUSE: Duration = Duration::from_secs(4);
+    if !require_root() {
+        return;
+    }
+    let lab = silent(Topology::bridged_lan(), rulesets::OPEN);
+    let shuntd = daemon_with(&lab, shunt_api::Engine::Tc, "");
+    let (station, other) = (lab.host("lan2"), lab.host("lan3"));
+    let own = Stage::new(station, &[lab.wan()]);
+    let packet = station.udp_to(4001, lab.wan().at(5000)).payload("a flow of its own");
+    own.teach(&shuntd, &packet);
+    let (forger, mut hello) = (other.tap(), vec![0xff; 60]);
+    hello[6..12].copy_from_slice(&station.mac.0);
+    hello[12..14].copy_from_slice(&0x88b5_u16.to_be_bytes());
+    let wanted = format!("station {} changes its port or its address again and again", station.mac);
+    let mut changed_at = None;
+    let told = wait_for(SOON, || {
+        if changed_at.is_none_or(|at: Instant| at.elapsed() >= PAUSE) {
+            changed_at = Some(Instant::now());
+            forger.send_bytes(&hello);
+            (0..4).for_each(|_| own.from.send(&packet));
+        }
+        texts(&shuntd).iter().any(|text| text.contains(&wanted)).then_some(())
+    });
+    assert!(told.is_some(), "{:#?} {:#?}", texts(&shuntd), shuntd.status());
+    shuntd.stop();
 }
 
 #[test]

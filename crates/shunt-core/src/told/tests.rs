@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    Action, Choice, DefaultRoute, NextHop, RouteChange, Sysctl,
+    Action, Choice, DefaultRoute, NextHop, RouteChange, Sysctl, TcChange, TcObject,
     core::tests::{address, link, router, started},
 };
 
@@ -28,6 +28,8 @@ fn words(told: &Told) -> String {
         Told::Link { port, up } => format!("{port} {}", if *up { "up" } else { "down" }),
         Told::DefaultRoute(change) => about(change),
         Told::CaptureEnded { ports } => format!("no capture on {}", ports.join(", ")),
+        Told::Tc(news) => news.words.clone(),
+        Told::Neighbour { device, addr, mac, was } => format!("{addr} dev {device} has {mac} (was {was})"),
     }
 }
 
@@ -36,7 +38,15 @@ fn about(change: &ChangeDetails) -> String {
     [object, device].into_iter().flatten().cloned().collect::<Vec<_>>().join(" @ ")
 }
 
-const PORT: BridgePort = BridgePort { settings: 1, state: 3, derived: 1 };
+const PORT: BridgePort = BridgePort {
+    settings: 1,
+    state: 3,
+    derived: 1,
+    switches: 0b1_0000,
+    cost: 2,
+    priority: 32,
+    mcast_router: 1,
+};
 
 fn bridged(link: Link, port: BridgePort) -> Link {
     Link { master: Some(9), bridge_port: Some(port), ..link }
@@ -128,7 +138,21 @@ fn what_somebody_changes_by_hand_is_told_with_its_device() {
         // A port that is blocked although its link is up.
         (
             port(BridgePort { settings: 2, state: 4, ..PORT }),
-            format!("netconf: its port in the bridge is blocking now {at}"),
+            format!("netconf: state blocking in its bridge {at}"),
+        ),
+        (
+            port(BridgePort { settings: 3, state: 4, switches: 1 << 13, priority: 16, ..PORT }),
+            format!("netconf: learning off, isolated on, priority 16 in its bridge {at}"),
+        ),
+        (
+            port(BridgePort { settings: 4, state: 4, derived: 2, cost: 100, mcast_router: 2, ..PORT }),
+            format!(
+                "netconf: learning on, isolated off, priority 32, mcast_router 2, cost 100 in its bridge {at}"
+            ),
+        ),
+        (
+            port(BridgePort { settings: 4, state: 4, derived: 3, cost: 100, mcast_router: 2, ..PORT }),
+            format!("netconf: spanning tree of its bridge {at}"),
         ),
         (Event::BridgeVlans { ifindex: 1 }, format!("netconf: VLANs of the bridge {at}")),
         (
@@ -281,6 +305,112 @@ fn a_default_route_is_told_in_words_of_ip_route_although_no_epoch_moves_for_it()
     let with_link = [down(link(2, "r1")), goes(v4)];
     let wanted = ["r1 down", "route: default via 192.0.2.1 dev r1 removed: the link is down @ r1"];
     assert_eq!(told(&mut core, now, with_link), wanted);
+}
+
+fn qdisc(ifindex: u32, kind: &str, handle: u32) -> Qdisc {
+    Qdisc { ifindex, kind: kind.to_owned(), handle, parent: 0xffff_ffff }
+}
+
+#[test]
+fn qdiscs_are_told_whatever_the_engine_is_and_those_of_the_kernel_are_not() {
+    let (mut core, now) = started(Choice::default(), router());
+    let tbf = qdisc(2, "tbf", 0x8001_0000);
+    for (event, wanted) in [
+        (Event::QdiscGone(qdisc(2, "noqueue", 0)), vec![]),
+        (Event::Qdisc(tbf.clone()), vec!["qdisc tbf 8001: added on r1"]),
+        (Event::Qdisc(tbf.clone()), vec!["qdisc tbf 8001: changed on r1"]),
+        (Event::QdiscGone(tbf.clone()), vec!["qdisc tbf 8001: removed on r1"]),
+        (Event::QdiscGone(tbf.clone()), vec![]),
+        (Event::Qdisc(qdisc(2, "fq_codel", 0)), vec![]),
+    ] {
+        assert_eq!(told(&mut core, now, [event.clone()]), wanted, "{event:?}");
+    }
+    // One in the place of another.
+    let htb = qdisc(1, "htb", 0x1_0000);
+    told(&mut core, now, [Event::Qdisc(htb.clone())]);
+    let replaced = [Event::QdiscGone(htb.clone()), Event::Qdisc(qdisc(1, "prio", 0x2_0000))];
+    assert_eq!(told(&mut core, now, replaced), ["qdisc htb 1: removed on r0", "qdisc prio 2: added on r0"]);
+    // Those of a device go with it.
+    let gone = told(&mut core, now, [Event::LinkGone { ifindex: 1 }]);
+    assert_eq!(gone, ["link: removed @ r0"]);
+}
+
+/// A dump follows every change of a filter, and the changes during the dump are handed to the policy a second time.
+#[test]
+fn what_a_dump_repeats_is_told_once_and_what_messages_had_told_that_were_lost_is_told_by_the_dump() {
+    let (mut core, now) = started(Choice::default(), router());
+    let [tbf, prio] = [qdisc(2, "tbf", 0x8001_0000), qdisc(1, "prio", 0x2_0000)];
+    let with = |qdiscs: &[&Qdisc]| {
+        let qdiscs = qdiscs.iter().map(|qdisc| Event::Qdisc((*qdisc).clone()));
+        Event::Dump(router().into_iter().chain(qdiscs).collect())
+    };
+    assert_eq!(told(&mut core, now, [Event::Qdisc(tbf.clone())]).len(), 1);
+    // The dump was made before the change, or after it.
+    let none: [&str; 0] = [];
+    assert_eq!(told(&mut core, now, [with(&[]), Event::Qdisc(tbf.clone())]), none);
+    assert_eq!(told(&mut core, now, [with(&[&tbf]), Event::Qdisc(tbf.clone())]), none);
+    let wanted = ["qdisc tbf 8001: removed on r1", "qdisc prio 2: added on r0"];
+    assert_eq!(told(&mut core, now, [with(&[&prio])]), wanted);
+    assert_eq!(told(&mut core, now, [with(&[&prio])]), none);
+}
+
+#[test]
+fn filters_are_told_by_their_own_messages_and_not_by_those_of_chains() {
+    let (mut core, now) = started(Choice::default(), router());
+    let filter = |kind: Option<&str>, change| Event::Filter {
+        ifindex: 2,
+        egress: false,
+        kind: kind.map(str::to_owned),
+        change,
+    };
+    let object = TcObject::Filter("u32".to_owned());
+    let added = filter(Some("u32"), Some(TcChange { object, turn: TcTurn::Added }));
+    let wanted = ["filter: filter u32 added on ingress of r1"];
+    assert_eq!(told(&mut core, now, [added]), wanted);
+    // A chain that was made for a filter which the kernel has refused.
+    assert_eq!(told(&mut core, now, [filter(None, None)]), Vec::<String>::new());
+}
+
+#[test]
+fn programs_are_told_unless_they_were_there_before_anybody_looked() {
+    let (mut core, now) = started(Choice::default(), router());
+    let program = |name: &str| Program { ifindex: 2, egress: false, name: name.to_owned() };
+    let programs = |names: &[&str]| Event::Programs(names.iter().map(|name| program(name)).collect());
+    for (names, wanted) in [
+        (&["old"][..], vec![]),
+        (&["old", "new"], vec!["TCX program new added on ingress of r1"]),
+        (&["new"], vec!["TCX program old removed on ingress of r1"]),
+        (&["new"], vec![]),
+    ] {
+        core.handle(now, Event::Tick);
+        assert_eq!(told(&mut core, now, [programs(names)]), wanted, "{names:?}");
+    }
+}
+
+#[test]
+fn a_neighbour_is_told_if_it_has_another_mac_and_not_if_its_entry_ages() {
+    let (mut core, now) = started(Choice::default(), router());
+    let addr = "192.168.1.2".parse().unwrap();
+    let mac = |last| Some(shunt_wire::Mac([2, 0, 0, 0, 1, last]));
+    let neighbour = |mac| Event::Neighbour { ifindex: 1, addr, mac };
+    let gone = || Event::NeighbourGone { ifindex: 1, addr };
+    let words = |is: u8, was: u8| {
+        format!("192.168.1.2 dev r0 has 02:00:00:00:01:{is:02x} (was 02:00:00:00:01:{was:02x})")
+    };
+    for (events, wanted) in [
+        (vec![neighbour(mac(1))], vec![]),
+        (vec![neighbour(mac(1)), neighbour(None), gone()], vec![]),
+        (vec![neighbour(None), neighbour(mac(1))], vec![]),
+        (vec![neighbour(mac(2))], vec![words(2, 1)]),
+        (vec![gone()], vec![]),
+        (vec![neighbour(mac(1))], vec![words(1, 2)]),
+    ] {
+        assert_eq!(told(&mut core, now, events.clone()), wanted, "{events:?}");
+    }
+    // After messages were lost.
+    let state = || router().into_iter().chain([neighbour(mac(3))]).collect();
+    assert_eq!(told(&mut core, now, [Event::Dump(state())]), [words(3, 1)]);
+    assert_eq!(told(&mut core, now, [Event::Dump(state())]), Vec::<String>::new());
 }
 
 #[test]

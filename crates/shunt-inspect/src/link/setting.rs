@@ -168,8 +168,38 @@ impl Setting {
             text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
         if self.group == Group::Offload && message.contains("bit name not found") {
             message = format!("no such offload; `ethtool -k {}` lists them", before.nic.name);
+        } else if let Some(way_out) = self.way_out(before) {
+            message = format!("{message}; {way_out}");
         }
         Err(SettingError::Refused { command: format!("ethtool {}", arguments.join(" ")), message })
+    }
+
+    /// What to type instead of a change that was refused: the largest values, as far as the driver names them.
+    fn way_out(&self, before: &Link) -> Option<String> {
+        let option = self.group.option();
+        let port = &before.nic.name;
+        let most = |name: &str| match self.group {
+            Group::Ring => {
+                let rings = before.rings.as_ref()?;
+                if name == "rx" { rings.rx_max } else { rings.tx_max }
+            }
+            Group::Channels => before.channels.get(&format!("{name}-max")).copied(),
+            _ => None,
+        };
+        let bounds: Vec<String> = self
+            .values
+            .iter()
+            .filter_map(|(name, _)| Some(format!("{name}={}", most(name).filter(|most| *most > 0)?)))
+            .collect();
+        if !bounds.is_empty() {
+            return Some(format!("the most is {}", bounds.join(",")));
+        }
+        let is_unknown = |(name, _): &(String, String)| before.setting(self.group, name).is_none();
+        self.values.iter().all(is_unknown).then(|| {
+            format!(
+                "the driver of {port} has none of these settings: leave out --{option}, or name another port"
+            )
+        })
     }
 
     /// Compares each requested value with the values before and after.

@@ -127,6 +127,20 @@ impl Table {
         }
         Some(())
     }
+
+    /// Whether the table has no rules and no chains of a user, and accepts everything, as a new one.
+    pub(super) fn is_empty(&self) -> bool {
+        let entries = entries(self.family, &self.entries).unwrap_or_default();
+        let Some((_end, policies)) = entries.split_last() else { return false };
+        let hooks = self.info.base_chains();
+        let accepts = |entry: &Entry<'_>| {
+            entry.matches.is_empty()
+                && entry.target.get(2..EXTENSION_BYTES).is_some_and(|name| name[0] == 0)
+                && u32_at(entry.target, EXTENSION_BYTES).map(|verdict| verdict as i32) == Some(ACCEPT)
+        };
+        policies.len() == hooks.len()
+            && policies.iter().all(|entry| hooks.contains_key(&entry.offset) && accepts(entry))
+    }
 }
 
 /// A chain with its rules in order. The last rule is the policy of a base chain, or the return from a user's chain.

@@ -134,6 +134,22 @@ fn rules_on_the_path_are_named_by_table_chain_and_number() {
     }
 }
 
+#[test]
+fn a_table_is_empty_if_it_is_as_listing_it_creates_it() {
+    for family in [Family::V4, Family::V6] {
+        let with = |policy: i32| {
+            let builder = TableBuilder::new(family).hook(0).verdict(&[], ACCEPT);
+            builder.hook(4).verdict(&[], policy)
+        };
+        assert!(with(ACCEPT).chain("ERROR").table("nat").is_empty());
+        assert!(!with(-1).chain("ERROR").table("nat").is_empty(), "the policy is DROP");
+        assert!(!with(ACCEPT).verdict(&[], ACCEPT).chain("ERROR").table("nat").is_empty(), "a rule");
+        let chain = with(ACCEPT).chain("own").verdict(&[], RETURN).chain("ERROR");
+        assert!(!chain.table("nat").is_empty(), "a chain");
+        assert!(!mangle(family).is_empty());
+    }
+}
+
 /// struct xt_ct_target_info begins with flags, zone and the mask of events.
 #[test]
 fn a_ct_target_is_named_if_it_chooses_events() {

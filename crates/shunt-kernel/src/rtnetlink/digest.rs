@@ -63,6 +63,12 @@ fn volatile_member_data(kind: &str) -> &'static [u16] {
 }
 
 const IFLA_BRPORT_STATE: u16 = 1;
+const IFLA_BRPORT_PRIORITY: u16 = 2;
+const IFLA_BRPORT_COST: u16 = 3;
+const IFLA_BRPORT_MULTICAST_ROUTER: u16 = 25;
+/// The attributes of [`BridgePort::SWITCHES`], in their order.
+const SWITCHES: [u16; BridgePort::SWITCHES.len()] =
+    [4, 5, 6, 7, 8, 9, 10, 12, 27, 28, 29, 30, 32, 33, 39, 40, 43];
 /// What a bridge finds out by itself: the cost, the root and the designated bridge and port, and what MRP has found.
 const DERIVED_BRPORT: [u16; 8] = [3, 13, 14, 15, 16, 17, 35, 36];
 /// Attributes of a port of a bridge that change by themselves: pending transmissions, three timers, padding, the
@@ -102,7 +108,17 @@ pub(super) fn bridge_port(port: Attrs) -> Option<BridgePort> {
             _ => (kind, value).hash(&mut settings),
         }
     }
-    Some(BridgePort { settings: settings.finish(), state, derived: derived.finish() })
+    let is_on = |attr: &u16| port.u8(*attr).is_some_and(|on| on != 0);
+    let switch = |(bit, attr): (usize, &u16)| u32::from(is_on(attr)) << bit;
+    Some(BridgePort {
+        settings: settings.finish(),
+        state,
+        derived: derived.finish(),
+        switches: SWITCHES.iter().enumerate().map(switch).sum(),
+        cost: port.u32(IFLA_BRPORT_COST).unwrap_or_default(),
+        priority: port.u16(IFLA_BRPORT_PRIORITY).unwrap_or_default(),
+        mcast_router: port.u8(IFLA_BRPORT_MULTICAST_ROUTER).unwrap_or_default(),
+    })
 }
 
 /// The port of a bridge that IFLA_LINKINFO describes; `None` if the device is none.

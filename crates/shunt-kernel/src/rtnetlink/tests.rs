@@ -15,7 +15,10 @@ use netlink_packet_route::{
     rule::RuleMessage,
     tc::{TcAttribute, TcHandle, TcMessage},
 };
-use shunt_core::{DefaultRoute, Link, LinkLayer, Netconf, NextHop, Qdisc, RouteChange, RouteDetails, Scope};
+use shunt_core::{
+    BridgePort, DefaultRoute, Link, LinkLayer, Netconf, NextHop, Qdisc, RouteChange, RouteDetails, Scope,
+    TcChange, TcObject, TcTurn,
+};
 use shunt_wire::Mac;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -142,7 +145,7 @@ fn a_port_that_leaves_its_bridge_is_not_a_link_that_is_gone() {
 
 #[test]
 fn a_port_of_a_bridge_has_settings_apart_from_what_the_bridge_derives() {
-    let port = |state, cost, isolated| {
+    let port = |state, cost, isolated: bool| {
         let data = vec![
             InfoBridgePort::State(state),
             InfoBridgePort::Cost(cost),
@@ -172,6 +175,9 @@ fn a_port_of_a_bridge_has_settings_apart_from_what_the_bridge_derives() {
     let isolated = port(BridgePortState::Forwarding, 2, true);
     assert_ne!(of(&isolated).settings, of(&before).settings);
     assert_eq!(of(&isolated).derived, of(&before).derived);
+    let nth = BridgePort::SWITCHES.iter().position(|name| *name == "isolated").unwrap();
+    assert_eq!((of(&before).switches, of(&isolated).switches), (0, 1 << nth));
+    assert_eq!((of(&before).cost, of(&dearer).cost), (2, 100));
     for other in [&disabled, &dearer, &isolated] {
         assert_eq!(other.digest, before.digest, "the rest of the link is the same");
     }
@@ -369,21 +375,29 @@ fn a_filter_is_reported_with_its_direction() {
         message
     };
     let filter_event = |parent| event_of(Rt::NewTrafficFilter(filter(7, parent)));
-    let u32_filter = |egress| Event::Filter { ifindex: 7, egress, kind: Some("u32".to_owned()) };
+    let change = |turn| Some(TcChange { object: TcObject::Filter("u32".to_owned()), turn });
+    let u32_filter = |egress| Event::Filter {
+        ifindex: 7,
+        egress,
+        kind: Some("u32".to_owned()),
+        change: change(TcTurn::Changed),
+    };
     assert_eq!(filter_event(INGRESS), Some(u32_filter(false)));
     assert_eq!(filter_event(0xffff_0000), Some(u32_filter(false)));
     assert_eq!(filter_event(EGRESS), Some(u32_filter(true)));
     assert_eq!(filter_event(0x10000), Some(u32_filter(true)));
     assert_eq!(
         event_of(Rt::DelTrafficFilter(filter(-1, 1))),
-        Some(tc::ANY_FILTER),
+        Some(tc::any_filter(change(TcTurn::Removed))),
         "a filter of a shared block"
     );
     let mut own = filter(7, EGRESS);
     own.header.info = tc::OWN_FILTER_PRIORITY << 16 | 3;
     assert_eq!(event_of(Rt::NewTrafficFilter(own)), None, "a filter of Shunt");
     let class = event_of(Rt::NewTrafficClass(filter(7, 0x10000)));
-    assert_eq!(class, Some(Event::Filter { ifindex: 7, egress: true, kind: None }));
+    let object = TcObject::Class { kind: "u32".to_owned(), handle: 0 };
+    let change = Some(TcChange { object, turn: TcTurn::AddedOrChanged });
+    assert_eq!(class, Some(Event::Filter { ifindex: 7, egress: true, kind: None, change }));
 }
 
 #[test]

@@ -30,7 +30,10 @@ fn a_dump_has_everything_that_events_have_reported() {
             tc filter add dev v1 egress u32 match u32 0 0");
         let events = Linux::open().unwrap().dump().unwrap();
         let (v0, v1) = (link(&events, "v0").ifindex, link(&events, "v1").ifindex);
-        let u32_filter = |egress| Event::Filter { ifindex: v1, egress, kind: Some("u32".to_owned()) };
+        let u32_filter = |egress| {
+            let kind = Some("u32".to_owned());
+            Event::Filter { ifindex: v1, egress, kind, change: None }
+        };
         let has = |is_expected: &dyn Fn(&Event) -> bool| events.iter().any(is_expected);
         assert_eq!(link(&events, "v0").master, Some(link(&events, "br0").ifindex));
         assert_eq!(link(&events, "lo").layer, LinkLayer::Other);
@@ -53,7 +56,8 @@ fn a_dump_has_everything_that_events_have_reported() {
         let first_other = events.iter().position(|e| !matches!(e, Event::Link(_))).unwrap();
         assert!(events[first_other..].iter().all(|e| !matches!(e, Event::Link(_))), "links come first");
 
-        listener.wait_for(&u32_filter(true));
+        let is_told = |e: &Event| matches!(e, Event::Filter { ifindex, egress: true, .. } if *ifindex == v1);
+        listener.until(is_told);
     });
 }
 

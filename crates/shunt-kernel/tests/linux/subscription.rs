@@ -3,7 +3,7 @@
 use crate::{listener::Listener, netns::sh};
 use shunt_core::{
     DefaultRoute, Event, EventSource, LinkLayer, Netconf, NextHop, Qdisc, RouteChange, RouteDetails, Scope,
-    Sysctl, SysctlOf,
+    Sysctl, SysctlOf, TcChange, TcObject, TcTurn,
 };
 use shunt_wire::Mac;
 use std::net::IpAddr;
@@ -229,7 +229,9 @@ fn qdiscs_classes_and_filters_are_reported() {
         sh("tc qdisc add dev d0 root handle 1: htb");
         listener.wait_for(&Event::Qdisc(htb.clone()));
         sh("tc class add dev d0 parent 1: classid 1:1 htb rate 1mbit");
-        listener.wait_for(&Event::Filter { ifindex, egress: true, kind: None });
+        let class = TcObject::Class { kind: "htb".to_owned(), handle: 0x1_0001 };
+        let change = Some(TcChange { object: class, turn: TcTurn::AddedOrChanged });
+        listener.wait_for(&Event::Filter { ifindex, egress: true, kind: None, change });
         sh("tc qdisc del dev d0 root");
         listener.wait_for(&Event::QdiscGone(htb));
         sh("tc qdisc add dev d0 clsact");
@@ -237,14 +239,25 @@ fn qdiscs_classes_and_filters_are_reported() {
             |e: &Event| matches!(e, Event::Qdisc(q) if q.kind == "clsact" && q.parent == 0xffff_fff1);
         listener.until(is_clsact);
         listener.events_so_far();
-        let u32_filter = |egress| Event::Filter { ifindex, egress, kind: Some("u32".to_owned()) };
+        let u32_filter = |egress, turn| {
+            let kind = Some("u32".to_owned());
+            let change = Some(TcChange { object: TcObject::Filter("u32".to_owned()), turn });
+            Event::Filter { ifindex, egress, kind, change }
+        };
         for (direction, egress) in [("ingress", false), ("egress", true)] {
             sh(&format!("tc filter add dev d0 {direction} u32 match u32 0 0"));
-            assert_eq!(listener.events_so_far().last(), Some(&u32_filter(egress)), "{direction}");
+            let added = u32_filter(egress, TcTurn::Added);
+            assert_eq!(listener.events_so_far().last(), Some(&added), "{direction}");
         }
+        // The kernel makes a chain for the filter, and removes it.
+        sh("! tc filter add dev d0 ingress chain 5 prio 9 nosuch 2> /tmp/refused.$$; rm /tmp/refused.$$");
+        let events = listener.events_so_far();
+        assert!(events.iter().all(|e| matches!(e, Event::Filter { change: None, .. })), "{events:#?}");
+        sh("tc filter replace dev d0 egress prio 7 u32 match u32 0 0");
+        assert_eq!(listener.events_so_far().last(), Some(&u32_filter(true, TcTurn::AddedOrChanged)));
         sh("tc filter del dev d0 ingress");
         let events = listener.events_so_far();
-        assert!(events.contains(&u32_filter(false)), "{events:#?}");
+        assert!(events.contains(&u32_filter(false, TcTurn::Removed)), "{events:#?}");
     });
 }
 

@@ -63,11 +63,16 @@ pub(super) fn of_another_program(words: &[OsString], error: &clap::Error) -> Opt
     let has = |known: &[&str]| rest.iter().copied().find(|word| known.contains(word));
     let is_about_devices = rest.iter().any(|word| is_device(word));
     match command.as_str() {
+        "shunt bench ndr" if wrong == "--rate" || wrong.starts_with("--rate=") => Some(
+            "it searches for the rate; `--min-load PPS` and `--max-load PPS` bound the search, `shunt gen --rate` sends \
+             at one"
+                .to_owned(),
+        ),
         "shunt conntrack" if CONNTRACK.contains(&wrong.as_str()) => {
             let options = rest.join(" ");
             Some(format!("`shunt conntrack` only lists the table; `conntrack {options}` of Linux does that"))
         }
-        "shunt flush" if !wrong.starts_with('-') => Some(format!(
+        "shunt flush" if !wrong.starts_with('-') && !matches!(wrong.as_str(), "tcp" | "udp") => Some(format!(
             "it is about all connections; `shunt off {wrong}`, then `shunt on {wrong}`, sends those of a host back"
         )),
         "shunt conntrack" if matches!(wrong.as_str(), "-E" | "--event") => {

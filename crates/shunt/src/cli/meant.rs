@@ -11,6 +11,9 @@ use std::{ffi::OsString, path::Path, sync::OnceLock};
 /// A line with more mistakes than this is not corrected.
 const MISTAKES: usize = 4;
 
+/// The most options that a message lists.
+const OPTIONS_LISTED: usize = 10;
+
 /// What a word may be.
 struct Meaning {
     /// The options that take such a word, the likeliest first; a command has some of them. Also the names of arguments
@@ -22,7 +25,7 @@ struct Meaning {
 }
 
 /// In the order in which a word is tried.
-const MEANINGS: [Meaning; 14] = [
+const MEANINGS: [Meaning; 16] = [
     Meaning {
         options: &["for", "time", "seconds", "interval"],
         others: &[
@@ -71,6 +74,16 @@ const MEANINGS: [Meaning; 14] = [
         options: &["dport"],
         others: &["p", "service", "port"],
         is: |word| word.parse::<u16>().is_ok(),
+    },
+    Meaning {
+        options: &["mtu"],
+        others: &["packet"],
+        is: |word| word.parse::<u32>().is_ok_and(|bytes| (576..=1500).contains(&bytes) || bytes == 9000),
+    },
+    Meaning {
+        options: &["frame", "size"],
+        others: &["frame-size", "framesize", "length", "len", "bytes"],
+        is: |word| word.parse::<u32>().is_ok_and(|bytes| (64..=9018).contains(&bytes)),
     },
     Meaning {
         options: &["speed"],
@@ -168,6 +181,7 @@ pub(super) fn meant(words: &[OsString], error: &clap::Error) -> Option<String> {
     let right = with_options
         .or_else(|| corrected(&mut self::root().clone(), &line, error, MISTAKES))
         .or_else(|| with_other_command(&line).filter(&mut is_right))
+        .or_else(|| with_group(&line, error)?.into_iter().find(&mut is_right))
         .or_else(|| with_other_name(&line, error).filter(&mut is_right))?;
     Some(right.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
 }
@@ -219,6 +233,106 @@ fn with_options(line: &[String]) -> Option<Vec<String>> {
         })
         .collect();
     (changed != line).then_some(changed)
+}
+
+/// The line with the group that a command belongs to, or with the command of a group for a line that names the group
+/// and a port: `bench sweep`, `qos set wan0`.
+fn with_group(line: &[String], error: &clap::Error) -> Option<Vec<Vec<String>>> {
+    let at = invalid_command_at(line, error)?;
+    let root = root();
+    let group = command_below(root, &line[..at]);
+    let between = |word: &str| [&line[..at], &[word.to_owned()], &line[at..]].concat();
+    if at > 1 {
+        return (is_device(&line[at]) && group.find_subcommand("set").is_some())
+            .then(|| vec![between("set")]);
+    }
+    let groups = root.get_subcommands().filter(|group| group.find_subcommand(&line[at]).is_some());
+    Some(groups.map(|group| between(group.get_name())).collect())
+}
+
+/// The place of the word that is no command.
+fn invalid_command_at(line: &[String], error: &clap::Error) -> Option<usize> {
+    match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
+        (ErrorKind::InvalidSubcommand, Some(ContextValue::String(typed))) => {
+            line.iter().position(|word| word == typed)
+        }
+        _ => None,
+    }
+}
+
+/// The group of commands that has the typed one: `shunt bench sweep`.
+pub(super) fn command_of_group(words: &[OsString], error: &clap::Error) -> Option<String> {
+    let line = readable(words)?;
+    let other = with_group(&line, error)?.into_iter().next()?;
+    let at = invalid_command_at(&line, error)?;
+    (at == 1).then(|| other[..=at + 1].join(" ")).map(|rest| rest.replacen(other[0].as_str(), "shunt", 1))
+}
+
+/// The line with what is missing, if it is as simple as an option and a value, or a word.
+pub(super) fn with_missing(words: &[OsString], error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return None };
+    let is_simple = |word: &&String| !word.contains(['|', '[']) && !word.ends_with("...");
+    if error.kind() != ErrorKind::MissingRequiredArgument || !missing.iter().all(|word| is_simple(&word)) {
+        return None;
+    }
+    let mut line = readable(words)?;
+    *line.first_mut()? = "shunt".to_owned();
+    let line = line.iter().map(|word| quoted(word));
+    let missing = missing.iter().map(|word| word.replace(['<', '>'], ""));
+    Some(line.chain(missing).collect::<Vec<_>>().join(" "))
+}
+
+/// The line with one of several hosts, where a command takes one.
+pub(super) fn one_alone(words: &[OsString], error: &clap::Error) -> Option<String> {
+    let mut line = readable(words)?;
+    *line.first_mut()? = "shunt".to_owned();
+    let mut root = root().clone();
+    let wrong = wrong_word(error).filter(|word| !word.starts_with('-'))?;
+    let at = (1..line.len()).rfind(|at| line[*at] == wrong)?;
+    let without = |words: &[String], at: usize| [&words[..at], &words[at + 1..]].concat();
+    // The option has a host already, or the other word is one, too.
+    let has_host = line.iter().any(|word| word == "--host");
+    let candidates = if has_host {
+        vec![without(&line, at)]
+    } else {
+        let next = (at + 1..line.len()).find(|next| !line[*next].starts_with('-'))?;
+        let host = takes(&root, &line, "host", &wrong)?;
+        vec![[&line[..at], &host, &without(&line, next)[at + 1..]].concat()]
+    };
+    let right = candidates.into_iter().find(|other| root.try_get_matches_from_mut(other).is_ok())?;
+    Some(right.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
+}
+
+/// The word that stands where a command takes no network, but a host.
+pub(super) fn network_for_host(words: &[OsString], error: &clap::Error) -> Option<String> {
+    let line = readable(words)?;
+    let wrong = wrong_word(error)?;
+    let (address, _) = wrong.split_once('/')?;
+    let _: std::net::IpAddr = address.parse().ok()?;
+    takes(root(), &line, "host", address)?;
+    Some(format!("`--host` takes one host, not a network: `--host {address}`"))
+}
+
+/// The options of a command, if they are few.
+pub(super) fn its_options(words: &[OsString], error: &clap::Error) -> Option<String> {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let line = readable(words)?;
+    let command = command_below(root(), &line);
+    let is_own = |one: &&clap::Arg| !one.is_hide_set() && !one.is_global_set() && !one.is_positional();
+    let names = command.get_arguments().filter(is_own).filter_map(clap::Arg::get_long);
+    let names: Vec<String> =
+        names.filter(|name| !matches!(*name, "help" | "version")).map(|name| format!("--{name}")).collect();
+    let command = command_of(words);
+    match names.as_slice() {
+        [] => Some(format!("`{command}` has no options of its own; see `{command} --help`")),
+        names if names.len() > OPTIONS_LISTED => None,
+        [one] => Some(format!("the option of `{command}` is {one}; see `{command} --help`")),
+        [others @ .., last] => {
+            Some(format!("`{command}` has {} and {last}; see `{command} --help`", others.join(", ")))
+        }
+    }
 }
 
 /// The line with another name of a command: in small letters, or one that means the same.
@@ -318,8 +432,12 @@ pub(super) fn kept_option(words: &[OsString], error: &clap::Error) -> Option<Str
 pub(super) fn is_option_of_flows(words: &[OsString], error: &clap::Error) -> bool {
     let root = root();
     let line: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    // The others have an argument of their own, which hides the global one.
-    let mut arguments = command_below(root, &line).get_arguments();
+    // The others, or the groups that they belong to, have an argument of their own, which hides the global one.
+    let path = line.iter().skip(1).scan(root, |command, word| {
+        *command = command.find_subcommand(word).unwrap_or(*command);
+        Some(*command)
+    });
+    let mut arguments = path.filter(|command| command.get_name() != "shunt").flat_map(Command::get_arguments);
     let uses_instance = arguments.all(|argument| argument.get_id() != "instance");
     let flows = root.find_subcommand("flows").filter(|_| uses_instance);
     flows.zip(wrong_word(error)).is_some_and(|(flows, wrong)| has_option(flows, &wrong))
@@ -479,6 +597,10 @@ fn replacements(root: &Command, line: &[String], at: usize) -> Vec<Vec<String>> 
         let is_needless = NEEDLESS.contains(&name) && (name != "f" || value.is_none());
         let needless = is_needless.then(|| with(at, at + 1, &[]));
         if let Some(time) = period(name) {
+            // The number of a month, or a date, says nothing to Shunt.
+            let is_date = |next: &String| next.starts_with(|c: char| c.is_ascii_digit());
+            let end = if line.get(at + 1).is_some_and(is_date) { to } else { at + 1 };
+            all.extend(takes(root, line, "for", time).map(|words| with(at, end, &words)));
             all.extend(takes(root, line, "for", time).map(|words| with(at, at + 1, &words)));
         }
         // A value that is a word of its own: `--xdp`, `--tcp`.
@@ -494,11 +616,13 @@ fn replacements(root: &Command, line: &[String], at: usize) -> Vec<Vec<String>> 
         };
         // The name of an argument that has no option.
         let is_argument = |argument: &clap::Arg| argument.is_positional() && argument.get_id() == name;
-        if command_below(root, line).get_arguments().any(is_argument) {
+        if command_below(root, line).get_arguments().any(is_argument) && value.parse::<u16>().is_err() {
             all.push(with(at, to, std::slice::from_ref(&value)));
         }
-        for meaning in MEANINGS.iter().filter(|one| one.options.contains(&name) || one.others.contains(&name))
-        {
+        // `--port 443` is no device.
+        let is_other = |one: &Meaning| one.options.contains(&"port") && value.parse::<u16>().is_ok();
+        let has_name = |one: &&Meaning| one.options.contains(&name) || one.others.contains(&name);
+        for meaning in MEANINGS.iter().filter(has_name).filter(|one| !is_other(one)) {
             all.extend(
                 meaning
                     .options
@@ -544,6 +668,11 @@ fn replacements(root: &Command, line: &[String], at: usize) -> Vec<Vec<String>> 
         // The command is about all ports.
         all.push(with(at, at + 1, &[]));
     }
+    // A device with an unusual name, where no host can be meant.
+    let is_name = word.len() < 16 && word.chars().all(|c| c.is_ascii_alphanumeric());
+    if is_name && word.ends_with(|c: char| c.is_ascii_digit()) && takes(root, line, "host", word).is_none() {
+        all.extend(takes(root, line, "port", word).map(|words| with(at, at + 1, &words)));
+    }
     // The name of an instance that there is.
     if ["sock", "log"].iter().any(|file| runtime_dir().join(format!("{word}.{file}")).exists()) {
         all.push(with(at, at + 1, &["--instance".to_owned(), word.to_owned()]));
@@ -573,8 +702,11 @@ pub(super) fn command_of(words: &[OsString]) -> String {
 /// argument has no option.
 fn takes(root: &Command, line: &[String], option: &str, value: &str) -> Option<Vec<String>> {
     let command = command_below(root, line);
+    // A host is no network.
+    let is_network = value.contains('/');
     let argument = command.get_arguments().find(|argument| {
         !argument.is_hide_set()
+            && (argument.get_long() != Some("host") || !is_network)
             && (argument.get_long() == Some(option)
                 || argument.get_all_aliases().is_some_and(|aliases| aliases.contains(&option))
                 || argument.is_positional() && argument.get_id() == option)

@@ -70,7 +70,8 @@ fn a_line_that_is_not_understood_is_answered_in_one_line_with_a_way_out() {
         ),
         (
             "compare a.json",
-            "the following required arguments were not provided: <B>; see `shunt compare --help`",
+            "the following required arguments were not provided: <B>; type `shunt compare a.json B`; see `shunt compare \
+             --help`",
         ),
         ("quality --limit -1s", "invalid value '-1s' for '--limit <N>': expected a whole number from 1 on"),
         ("verify --limit 0", "invalid value '0' for '--limit <N>': expected 1 to 16"),
@@ -82,7 +83,10 @@ fn a_line_that_is_not_understood_is_answered_in_one_line_with_a_way_out() {
             "unexpected argument 'lan0' found; did you mean `shunt up --port lan0 --port wan0 --engine xdp`?",
         ),
         ("history --last 2h --event", "unexpected argument '--last' found; did you mean `--for <TIME>`?"),
-        ("down nosuch", "unexpected argument 'nosuch' found; see `shunt down --help`"),
+        (
+            "down nosuch",
+            "unexpected argument 'nosuch' found; `shunt down` has no options of its own; see `shunt down --help`",
+        ),
         ("off 'a 10m", "`'a` is not an IP address; expected one such as 192.0.2.1 or 2001:db8::1"),
         ("reg show", "unrecognized subcommand 'show'; did you mean `shunt reg list`?"),
         ("reg draw", "unrecognized subcommand 'draw'; see `shunt reg --help`"),

@@ -122,7 +122,10 @@ pub(crate) fn packet_endpoint(text: &str) -> Result<SocketAddr, String> {
 pub(crate) fn port_name(text: &str) -> Result<String, String> {
     let wrong =
         text.is_empty() || text.contains(|c: char| c.is_whitespace() || c == '/') || text.starts_with('-');
-    if wrong { Err("not the name of a port".to_owned()) } else { Ok(text.to_owned()) }
+    if wrong || text.parse::<std::net::IpAddr>().is_ok() {
+        return Err("not the name of a port".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// The arguments of one command, read from words as a user would type them.

@@ -14,7 +14,11 @@ use clap_complete::engine::ArgValueCandidates;
 use nix::{net::if_::if_nametoindex, unistd::geteuid};
 use shunt_api::{Failure, FailureCode};
 use shunt_inspect::check::{self, End, Port, junit};
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// Check a NIC and its driver: seventeen cases with evidence, on a port and the port at the other end of its cable.
 ///
@@ -29,7 +33,7 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "PORT2", value_parser = port_name, add = ArgValueCandidates::new(candidates::devices))]
     peer: Option<String>,
     /// The network namespace of the other end, as `ip netns` lists it [default: that of this command].
-    #[arg(long, value_name = "NETNS", requires = "peer", conflicts_with = "peer_agent")]
+    #[arg(long, value_name = "NETNS", conflicts_with = "peer_agent")]
     peer_netns: Option<String>,
     /// The machine of the other end, as ssh://[USER@]HOST[:PORT]: ssh starts `shunt lab agent --lend PORT2` there. Or
     /// an agent that already runs there, as http://ADDRESS:PORT.
@@ -87,6 +91,9 @@ impl Command for CheckArgs {
 impl Checking {
     fn resolve(typed: CheckArgs) -> anyhow::Result<Self> {
         let CheckArgs { port, peer, peer_netns, peer_agent, peer_token_file, only, junit } = typed;
+        if let Some(netns) = &peer_netns {
+            require_netns(netns, peer.as_deref())?;
+        }
         if peer.as_ref() == Some(&port) && peer_netns.is_none() && peer_agent.is_none() {
             return Err(usage(format!(
                 "{port} cannot be its own peer: give the port at the other end of its cable"
@@ -134,6 +141,17 @@ impl Checking {
     }
 }
 
+/// Fails if `--peer-netns` stands without the port, or names no network namespace.
+fn require_netns(netns: &str, peer: Option<&str>) -> Result<(), Failure> {
+    if !Path::new("/run/netns").join(netns).exists() {
+        return Err(usage(format!("--peer-netns: no network namespace `{netns}`; `ip netns` lists them")));
+    }
+    if peer.is_none() {
+        return Err(usage(format!("--peer-netns {netns}: name the port in it, too: --peer PORT2")));
+    }
+    Ok(())
+}
+
 /// Fails if a port of this namespace does not exist.
 fn require_here(port: &Port) -> Result<(), Failure> {
     let exists = port.netns.is_some() || if_nametoindex(port.name.as_str()).is_ok();
@@ -161,9 +179,9 @@ mod tests {
     #[test]
     fn a_port_is_checked_against_another_one() {
         let resolve = |words: &str| Checking::resolve(parse_args::<CheckArgs>(words)?);
-        let typed = resolve("eth0 --peer eth1 --peer-netns far --only vlan --only mtu").expect("valid");
-        let far = Port { netns: Some("far".to_owned()), name: "eth1".to_owned() };
-        assert_eq!(typed.peer, Some(Peer::Here(far)));
+        let typed = resolve("eth0 --peer eth1 --only vlan --only mtu").expect("valid");
+        let near = Port { netns: None, name: "eth1".to_owned() };
+        assert_eq!(typed.peer, Some(Peer::Here(near)));
         assert_eq!(typed.only, ["vlan", "mtu"]);
         let typed = resolve("eth0 --peer eth0 --peer-agent ssh://far").expect("valid");
         assert!(matches!(typed.peer, Some(Peer::Far { url, .. }) if url == "ssh://far"));

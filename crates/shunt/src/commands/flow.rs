@@ -14,7 +14,9 @@ use clap::{ArgGroup, Args, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
 use hyper::Method;
 use serde::Serialize;
-use shunt_api::{Count, Failure, Hop, Proto, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticTable};
+use shunt_api::{
+    Count, Failure, FailureCode, Hop, Proto, RouteChoice, StaticFlow, StaticKey, StaticRemoval, StaticTable,
+};
 use shunt_wire::Mac;
 use std::{
     fs,
@@ -176,7 +178,16 @@ impl Command for FlowArgs {
                 Counted::new(add(client, table).await?, "entry", |entries| format!("{entries} added"))
             }
             Change::Remove(removal) => {
-                Counted::new(remove(client, removal).await?, "entry", |entries| format!("{entries} removed"))
+                let only_route =
+                    removal.route.first().filter(|_| removal.flow.is_empty() && !removal.all).cloned();
+                let removed = remove(client, removal).await?;
+                if let Some(route) = only_route.filter(|_| removed.count == 0) {
+                    let why = format!(
+                        "no route `{route}`; `shunt flow show` lists the routes and flows that there are"
+                    );
+                    return Err(Failure::new(FailureCode::NoConnection, why).into());
+                }
+                Counted::new(removed, "entry", |entries| format!("{entries} removed"))
             }
             Change::List => return show(&client.get::<StaticTable>("/v1/static").await?),
         };

@@ -4,7 +4,7 @@
 
 pub(crate) mod view;
 
-use super::arguments::{SHORTEST_INTERVAL, time_from};
+use super::arguments::{SHORTEST_INTERVAL, port_name, time_from};
 use crate::{
     client::candidates,
     command::{Command, Context},
@@ -24,7 +24,7 @@ use view::{LinkChange, LinkScreen, LinkScreens};
 #[derive(Debug, Args)]
 pub(crate) struct LinkArgs {
     /// The port [default: all ports].
-    #[arg(add = ArgValueCandidates::new(candidates::devices))]
+    #[arg(value_parser = port_name, add = ArgValueCandidates::new(candidates::devices))]
     port: Option<String>,
     /// Show the rates again and again.
     #[arg(long)]

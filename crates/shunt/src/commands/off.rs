@@ -139,6 +139,13 @@ impl OffArgs {
                 which.words()
             )));
         }
+        if let Some((network, word)) = which.words().split(' ').find_map(wider_network) {
+            let (address, _) = word.split_once('/').unwrap_or((&word, ""));
+            return Err(usage(format!(
+                "`{word}` is a host with the length of its network: name the host, `{address}`, or the network, \
+                 `{network}`"
+            )));
+        }
         if let Some(group) = which.address().filter(IpAddr::is_multicast) {
             return Err(usage(format!("`{group}`: packets to a group of hosts are never fast")));
         }
@@ -150,6 +157,25 @@ impl OffArgs {
             during => Ok(OffPlan::Add { which, for_s: during.map(seconds) }),
         }
     }
+}
+
+/// The network that a word names by the address of a host in it, such as 192.168.1.0/24 for 192.168.1.2/24; with the
+/// word. Whoever copies an address from `ip addr` means the host.
+fn wider_network(word: &str) -> Option<(String, String)> {
+    let (address, len) = word.split_once('/')?;
+    let len: u32 = len.parse().ok()?;
+    let address: IpAddr = address.parse().ok()?;
+    let first: IpAddr = match address {
+        IpAddr::V4(v4) => {
+            let mask = u32::MAX.checked_shl(32_u32.checked_sub(len)?).unwrap_or(0);
+            IpAddr::V4((v4.to_bits() & mask).into())
+        }
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(128_u32.checked_sub(len)?).unwrap_or(0);
+            IpAddr::V6((v6.to_bits() & mask).into())
+        }
+    };
+    (first != address).then(|| (format!("{first}/{len}"), word.to_owned()))
 }
 
 /// Where a port is turned off.

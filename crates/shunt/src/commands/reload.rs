@@ -4,13 +4,17 @@ pub(crate) mod view;
 
 use crate::{
     command::{Command, Context},
+    failure::unreadable,
     output::Show,
     render::Answer,
 };
 use clap::Args;
 use hyper::Method;
 use shunt_api::{Reload, ReloadRequest};
-use std::path::PathBuf;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 use view::Reloaded;
 
 /// Let the running daemon read its configuration file again, and apply what differs.
@@ -44,6 +48,10 @@ impl Command for ReloadArgs {
 
     fn resolve(self, _: &Context) -> anyhow::Result<ReloadRequest> {
         let file = self.config.as_deref().map(super::up::absolute_name).transpose()?;
+        if let Some(path) = &file {
+            let path = Path::new(path);
+            fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+        }
         Ok(ReloadRequest { dry_run: self.dry_run, partial: self.partial, file })
     }
 

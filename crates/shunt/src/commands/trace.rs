@@ -3,7 +3,7 @@
 pub(crate) mod view;
 
 use super::{
-    arguments::time_from,
+    arguments::{port_name, time_from},
     connections::{NamedConnections, SelectionArgs},
     measure::measure_and_show,
     result_files,
@@ -38,7 +38,7 @@ const STARTED: &str = "shunt: tracing; Ctrl-C ends it and shows what was seen\n"
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
     /// Only packets that arrive at this port, and those that local programs send [default: all ports].
-    #[arg(add = ArgValueCandidates::new(candidates::devices))]
+    #[arg(value_parser = port_name, add = ArgValueCandidates::new(candidates::devices))]
     port: Option<String>,
     #[command(flatten)]
     selection: SelectionArgs,

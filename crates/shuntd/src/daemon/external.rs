@@ -413,7 +413,10 @@ impl Daemon {
     /// Removes the queues of ports.
     pub(super) fn remove_qos(&mut self, removal: &QosRemoval) -> Result<u64, Failure> {
         if let Some(unknown) = removal.ports.iter().find(|port| !self.config.qos.contains_key(*port)) {
-            return Err(Failure::new(FailureCode::PortMissing, format!("`{unknown}` has no queues")));
+            return Err(Failure::new(
+                FailureCode::PortMissing,
+                format!("`{unknown}` has no queues; `shunt qos` lists the ports that have some"),
+            ));
         }
         let before = self.config.qos.clone();
         self.config.qos.retain(|port, _| !removal.ports.contains(port));

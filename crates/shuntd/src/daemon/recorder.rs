@@ -3,6 +3,7 @@
 mod costs;
 mod events;
 mod savings;
+mod stations;
 
 use super::{Daemon, blocking::BlockingThread};
 use crate::{
@@ -21,6 +22,8 @@ use std::{
 
 /// Ticks of the daemon between two readings of the counters: ten seconds.
 const INTERVAL_TICKS: u32 = 20;
+/// Ticks between two looks at stations that have changed: a second.
+const STATION_TICKS: u32 = 2;
 /// Readings in a minute.
 const MINUTE_INTERVALS: u32 = 6;
 /// The least time between two writes of the history.
@@ -143,6 +146,9 @@ impl Daemon {
         self.record_ports();
         self.record_hosts();
         self.recorder.ticks += 1;
+        if self.recorder.ticks.is_multiple_of(STATION_TICKS) {
+            self.record_stations();
+        }
         if self.recorder.ticks.is_multiple_of(INTERVAL_TICKS) {
             self.record_interval();
         } else if self.recorder.costs.are_wanted() || self.recorder.costs.are_due() {
@@ -154,6 +160,7 @@ impl Daemon {
 
     fn record_interval(&mut self) {
         self.record_faults();
+        self.read_stations();
         self.count_interval();
         self.recorder.intervals += 1;
         let minute_is_over = self.recorder.intervals.is_multiple_of(MINUTE_INTERVALS);

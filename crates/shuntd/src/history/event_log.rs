@@ -16,7 +16,7 @@ struct Noted {
     what: Happening,
 }
 
-/// The last events, oldest first; a bounded number of each kind.
+/// The last events, in the order in which each happened first; a bounded number of each kind.
 #[derive(Debug)]
 pub(super) struct EventLog {
     earlier: Vec<HistoryEvent>,
@@ -48,7 +48,7 @@ impl EventLog {
         Self { earlier: kept, own: Vec::new(), left_out: VecDeque::new() }
     }
 
-    /// Adds an event of now.
+    /// Adds an event of now, or of a moment ago.
     pub(super) fn add(&mut self, clock: Clock, mut what: Happening) {
         let now = clock.since_boot();
         if stays(&what) && self.count(&what) + 1 >= HistoryTable::OF_A_KIND_MAX && self.find(&what).is_none()
@@ -58,7 +58,7 @@ impl EventLog {
         let is_sum = what == Happening::Unstable { station: None };
         let same = self.find(&what).filter(|noted| is_sum || now.saturating_sub(noted.last) < SAME);
         if let Some(noted) = same {
-            (noted.last, noted.times) = (now, noted.times + 1);
+            (noted.last, noted.times) = (noted.last.max(now), noted.times + 1);
             return;
         }
         if self.count(&what) >= HistoryTable::OF_A_KIND_MAX {
@@ -67,7 +67,8 @@ impl EventLog {
             }
             self.remove_oldest(&what, clock);
         }
-        self.own.push((now, Noted { last: now, times: 1, what }));
+        let place = self.own.partition_point(|(first, _)| *first <= now);
+        self.own.insert(place, (now, Noted { last: now, times: 1, what }));
     }
 
     /// The last event of this daemon that is the same.
@@ -82,13 +83,20 @@ impl EventLog {
         earlier + self.own.iter().filter(|(_, noted)| discriminant(&noted.what) == kind).count()
     }
 
+    /// Removes the event of a kind that did not happen again for the longest time.
     fn remove_oldest(&mut self, what: &Happening, clock: Clock) {
         let kind = discriminant(what);
-        if let Some(at) = self.earlier.iter().position(|event| discriminant(&event.what) == kind) {
+        let earlier = self.earlier.iter().enumerate();
+        let of_kind = earlier.filter(|(_, event)| discriminant(&event.what) == kind);
+        if let Some((at, _)) = of_kind.min_by_key(|(_, event)| event.last_at) {
             let removed = self.earlier.remove(at);
             let ago = Duration::from_secs(clock.now().saturating_sub(removed.last_at));
             self.leave_out(clock.since_boot().saturating_sub(ago), removed.times);
-        } else if let Some(at) = self.own.iter().position(|(_, noted)| discriminant(&noted.what) == kind) {
+            return;
+        }
+        let own = self.own.iter().enumerate();
+        let of_kind = own.filter(|(_, (_, noted))| discriminant(&noted.what) == kind);
+        if let Some((at, _)) = of_kind.min_by_key(|(_, (_, noted))| noted.last) {
             let (_, removed) = self.own.remove(at);
             self.leave_out(removed.last, removed.times);
         }
@@ -153,6 +161,35 @@ mod tests {
         let list = log.list(Clock::new(1300, 2300));
         let seen: Vec<_> = list.iter().map(|event| (event.at, event.last_at, event.times)).collect();
         assert_eq!(seen, [(1010, 1600, 2), (1020, 1020, 1), (2300, 2300, 1)]);
+    }
+
+    #[test]
+    fn the_same_again_keeps_the_place_and_the_time_of_the_first_and_leaves_those_of_others() {
+        let mut log = EventLog::new(Vec::new());
+        let down = Happening::PortDown { port: "wan0".to_owned() };
+        let up = Happening::PortUp { port: "wan0".to_owned() };
+        for (at, what) in [(10, &down), (12, &up), (20, &down), (25, &up)] {
+            log.add(Clock::new(at, at + 1000), what.clone());
+        }
+        log.add(Clock::new(30, 1030), Happening::Released);
+        // Noted a moment later than it happened.
+        log.add(Clock::new(29, 1029), invalidated("fdb"));
+        let list = log.list(Clock::new(30, 1030));
+        let seen: Vec<_> = list.iter().map(|event| (event.at, event.last_at, event.times)).collect();
+        assert_eq!(seen, [(1010, 1020, 2), (1012, 1025, 2), (1029, 1029, 1), (1030, 1030, 1)]);
+        assert_eq!([&list[0].what, &list[1].what, &list[2].what], [&down, &up, &invalidated("fdb")]);
+    }
+
+    #[test]
+    fn what_still_happens_is_not_removed_for_what_happened_once() {
+        const MOST: u64 = HistoryTable::OF_A_KIND_MAX as u64;
+        let mut log = EventLog::new(Vec::new());
+        for number in 0..2 * MOST {
+            log.add(Clock::new(number, number), invalidated("again and again"));
+            log.add(Clock::new(number, number), invalidated(&number.to_string()));
+        }
+        let list = log.list(Clock::new(2 * MOST, 2 * MOST));
+        assert_eq!((list[0].at, list[0].times, list.len() as u64), (0, 2 * MOST, MOST));
     }
 
     #[test]

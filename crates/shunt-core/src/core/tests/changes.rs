@@ -14,7 +14,7 @@ fn every_change_of_how_packets_are_treated_moves_the_epoch() {
         (Event::Netconf(Netconf::Unknown), Cause::Netconf),
         (Event::BridgeVlans { ifindex: 1 }, Cause::Netconf),
         (Event::BridgePort { ifindex: 1, port: None, runs: true }, Cause::Netconf),
-        (Event::Filter { ifindex: 9, egress: true, kind: None }, Cause::Filter),
+        (Event::Filter { ifindex: 9, egress: true, kind: None, change: None }, Cause::Filter),
         (address(2, "198.18.0.9"), Cause::Address),
         (Event::Flush, Cause::Flush),
         (Event::Off, Cause::Off),
@@ -113,7 +113,7 @@ fn a_burst_of_overruns_costs_two_resyncs() {
 fn a_filter_that_was_removed_is_forgotten_after_the_next_resync() {
     let (mut core, t) = started(Choice::default(), router());
     let later = t + RESYNC_GAP;
-    let filter = || Event::Filter { ifindex: 2, egress: true, kind: None };
+    let filter = || Event::Filter { ifindex: 2, egress: true, kind: None, change: None };
     let actions = core.handle(later, filter());
     assert_eq!(actions.first(), Some(&Action::MoveEpoch(Cause::Filter)));
     assert_eq!(actions.last(), Some(&Action::Resync));

@@ -19,7 +19,8 @@ fn changed(actions: &[Action]) -> (Vec<(u32, bool)>, Vec<Cause>) {
 fn nothing_is_learned_from_a_port_with_ingress_filters_until_they_are_gone() {
     let (mut core, t) = started(Choice::default(), router());
     let later = t + RESYNC_GAP;
-    let filter = |ifindex| Event::Filter { ifindex, egress: false, kind: Some("u32".to_owned()) };
+    let filter =
+        |ifindex| Event::Filter { ifindex, egress: false, kind: Some("u32".to_owned()), change: None };
     let actions = core.handle(later, filter(2));
     // The epoch also moves after the setting: flows learned in between do not respect it.
     assert_eq!(changed(&actions), (vec![(2, true)], vec![Cause::Filter, Cause::Filter]));
@@ -44,9 +45,9 @@ fn ingress_filters_of_an_upper_device_count_for_its_port() {
     let vlan = Link { kind: Some("vlan".to_owned()), lower: Some(1), ..link(6, "r0.10") };
     let state: Vec<_> = router().into_iter().chain([Event::Link(vlan)]).collect();
     let (mut core, t) = started(Choice::default(), state);
-    let filter = Event::Filter { ifindex: 6, egress: false, kind: Some("flower".to_owned()) };
+    let filter = Event::Filter { ifindex: 6, egress: false, kind: Some("flower".to_owned()), change: None };
     assert_eq!(changed(&core.handle(t, filter)).0, [(1, true)]);
-    let other = Event::Filter { ifindex: 9, egress: false, kind: Some("flower".to_owned()) };
+    let other = Event::Filter { ifindex: 9, egress: false, kind: Some("flower".to_owned()), change: None };
     assert_eq!(changed(&core.handle(t, other)).0, []);
 }
 

@@ -98,7 +98,8 @@ fn egress_qdiscs_and_filters_of_an_upper_device_stop_learning_on_egress() {
     let actions = core.handle(t, Event::QdiscGone(qdisc(6, "cake", 0x8001_0000)));
     assert_eq!(settings(&actions), [(1, false, false)]);
 
-    let filter = |ifindex| Event::Filter { ifindex, egress: true, kind: Some("flower".to_owned()) };
+    let filter =
+        |ifindex| Event::Filter { ifindex, egress: true, kind: Some("flower".to_owned()), change: None };
     assert_eq!(settings(&core.handle(t, filter(6))), [(1, false, true)]);
     assert_eq!(
         settings(&core.handle(t, filter(2))),

@@ -3,6 +3,8 @@
 use crate::render::{Answer, Format, clock::rfc3339, columns::align, json, units};
 use shunt_api::{HistoryEvent, HistoryRow, HistoryTable};
 
+/// The seconds of a day.
+const DAY_S: u64 = 86_400;
 /// The last events that follow the traffic.
 const EVENTS_SHOWN: usize = 5;
 
@@ -117,10 +119,12 @@ fn events(table: &HistoryTable, shown: usize) -> String {
 
 fn event(event: &HistoryEvent) -> String {
     let HistoryEvent { at, last_at, times, what, .. } = event;
-    let again = match times {
-        1 => String::new(),
-        _ => format!(" ({times} times until {})", time_of_day(*last_at)),
+    let last = if last_at / DAY_S == at / DAY_S {
+        time_of_day(*last_at)
+    } else {
+        format!("{}:{}", day_and_minute(*last_at), &time_of_day(*last_at)[6..])
     };
+    let again = if *times == 1 { String::new() } else { format!(" ({times} times, last at {last})") };
     format!("{}:{}  {what}{again}\n", day_and_minute(*at), &time_of_day(*at)[6..])
 }
 
@@ -155,7 +159,7 @@ mod tests {
     #[test]
     fn all_events_of_a_time_are_shown_or_the_text_says_how_many_are_not() {
         let mut few = shown(false);
-        assert!(show(&few, TEXT).contains("\n8 events before; see --events\n"));
+        assert!(show(&few, TEXT).contains("\n10 events before; see --events\n"));
         few.all_events = true;
         let text = show(&few, TEXT);
         assert!(!text.contains("before; see") && text.contains("lan0: link up"), "{text}");

@@ -1,12 +1,15 @@
 //! Events of the history: what differs from what was seen before.
 
-use super::super::Daemon;
-use crate::{history::Clock, off_rules::OffChange};
-use shunt_api::{
-    BitRate, Engine, EngineChange, Happening, LongestStep, OffBy, OffEnd, PortQos, QosTable, RestartKind,
-    RulesetStatus,
+use super::{
+    super::Daemon,
+    stations::{StationNews, Stations},
 };
-use shunt_core::{Cause, ChangeDetails, Told};
+use crate::{history::Clock, kernel_types::pretends_missing, off_rules::OffChange};
+use shunt_api::{
+    BitRate, Engine, EngineChange, Happening, HistoryTable, LongestStep, OffBy, OffEnd, PortQos, QosTable,
+    RestartKind, RulesetStatus,
+};
+use shunt_core::{Cause, ChangeDetails, TcNews, Told};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was seen last.
@@ -14,9 +17,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Seen {
     /// The engine of each port.
     ports: BTreeMap<String, Engine>,
-    /// Changes of neighbours and stations of this moment. They are told unless a link goes up or down: the kernel may
-    /// report first what follows from that.
-    of_hosts: Vec<Happening>,
+    /// Changes of stations of this moment, and when each happened. They are told unless a link goes up or down: the
+    /// kernel may report first what follows from that.
+    of_hosts: Vec<(Clock, Happening)>,
+    stations: Stations,
+    /// Changes of stations and neighbours at the last look at the stations.
+    station_moves: u64,
     /// Why learning is off, for some traffic at least.
     hold: Option<String>,
     /// The measuring command that alone added or removed rules when they changed last.
@@ -29,6 +35,7 @@ pub(super) struct Seen {
 impl Daemon {
     /// Sees the state at the start, which is no event, but for rules that stop learning.
     pub(super) fn see_first(&mut self) {
+        self.read_stations();
         self.recorder.seen.ports = self.ports_now();
         self.record_hold();
         self.record_off();
@@ -52,7 +59,7 @@ impl Daemon {
         let rules = if cause == Cause::Ruleset { self.recorder.changed_rules.take() } else { None };
         let object = object.or(rules);
         let has_room = self.recorder.seen.of_hosts.len() < OF_HOSTS_MAX;
-        let is_of_host = matches!(cause, Cause::Neighbour | Cause::Fdb) && has_room;
+        let is_of_host = cause == Cause::Fdb && has_room;
         let by = self.recorder.seen.off_by_command.filter(|_| cause == Cause::Off);
         let cause = match by {
             Some(OffBy::Verify) => "verify".to_owned(),
@@ -61,20 +68,20 @@ impl Daemon {
         };
         let what = Happening::Invalidated { cause, device, object };
         if is_of_host {
-            self.recorder.seen.of_hosts.push(what);
+            self.recorder.seen.of_hosts.push((Clock::read(), what));
         } else {
             self.note(what);
         }
     }
 
-    /// Notes changes of neighbours and stations, half a second after they happened at most.
+    /// Notes changes of stations, half a second after they happened at most.
     pub(super) fn record_hosts(&mut self) {
-        for what in std::mem::take(&mut self.recorder.seen.of_hosts) {
-            self.note(what);
+        for (at, what) in std::mem::take(&mut self.recorder.seen.of_hosts) {
+            self.recorder.history.note_of(at, what);
         }
     }
 
-    /// Notes no change of a neighbour or a station of this moment: a link has gone up or down.
+    /// Notes no change of a station of this moment: a link has gone up or down.
     pub(in super::super) fn forget_hosts(&mut self) {
         self.recorder.seen.of_hosts.clear();
     }
@@ -99,12 +106,28 @@ impl Daemon {
                 Told::Link { port, up: true } => Happening::PortUp { port },
                 Told::Link { port, up: false } => Happening::PortDown { port },
                 Told::CaptureEnded { ports } => Happening::CaptureEnded { ports },
+                Told::Tc(TcNews { device, kind, .. })
+                    if kind == "clsact" && self.may_be_own_clsact(&device) =>
+                {
+                    continue;
+                }
+                Told::Tc(TcNews { device, words, .. }) => Happening::Tc { device, object: words },
+                Told::Neighbour { device, addr, mac, was } => {
+                    Happening::Neighbour { device, address: addr, mac: mac.to_string(), was: was.to_string() }
+                }
                 Told::DefaultRoute(ChangeDetails { object: None, .. }) => continue,
                 Told::DefaultRoute(ChangeDetails { device, object: Some(object) }) => {
                     Happening::Route { device, object }
                 }
             });
         }
+    }
+
+    /// Whether Shunt itself may have attached a qdisc `clsact` to a device, or removed it: without TCX, ports need one.
+    fn may_be_own_clsact(&self, device: &str) -> bool {
+        let has_tcx = shunt_bpf::attach::has_tcx() && !pretends_missing("tcx");
+        let was_port = self.recorder.seen.ports.contains_key(device);
+        !has_tcx && (was_port || self.core.ports().any(|(link, _)| link.name == device))
     }
 
     /// Notes queues that differ from those before.
@@ -175,9 +198,9 @@ impl Daemon {
             let file = self.off_rules.replacement();
             self.keep("write-off", file, "a restart will note again that a rule of `shunt off` has ended");
         }
-        for OffChange { which, by, end } in changes {
+        for OffChange { which, by, for_s, end } in changes {
             self.note(match end {
-                None => Happening::OffAdded { which, by },
+                None => Happening::OffAdded { which, by, for_s },
                 end => Happening::OffRemoved { which, by, end },
             });
         }
@@ -205,8 +228,27 @@ impl Daemon {
                 ));
             }
         }
-        for (mac, _) in self.plane.unstable_stations().unwrap_or_default().into_iter().take(STATIONS_NAMED) {
-            self.note(Happening::Unstable { station: Some(shunt_wire::Mac(mac).to_string()) });
+    }
+
+    /// Looks at the stations if one of them has changed since the last look.
+    pub(super) fn record_stations(&mut self) {
+        let of_neighbours = self.epoch_moves.get(&Cause::Neighbour).copied().unwrap_or_default();
+        let moves = u64::from(self.plane.control().station_moves()) + of_neighbours;
+        if std::mem::replace(&mut self.recorder.seen.station_moves, moves) != moves {
+            self.read_stations();
+        }
+    }
+
+    /// Notes stations that change again and again.
+    pub(super) fn read_stations(&mut self) {
+        let stations = self.plane.station_changes().unwrap_or_default();
+        let news = self.recorder.seen.stations.follow(Clock::read().since_boot(), &stations);
+        for news in news.into_iter().take(STATIONS_NAMED) {
+            let name = |mac| shunt_wire::Mac(mac).to_string();
+            self.note(match news {
+                StationNews::Moving(mac) => Happening::Moving { station: name(mac) },
+                StationNews::Unstable(mac) => Happening::Unstable { station: Some(name(mac)) },
+            });
         }
     }
 
@@ -215,10 +257,10 @@ impl Daemon {
     }
 }
 
-/// The most changes of neighbours and stations that wait for a moment.
+/// The most changes of stations that wait for a moment.
 const OF_HOSTS_MAX: usize = 64;
 /// The most stations that are noted at a time.
-const STATIONS_NAMED: usize = 4;
+const STATIONS_NAMED: usize = HistoryTable::OF_A_KIND_MAX;
 
 /// The rates of a port's queues as they were and as they are, and that the rest differs if it does.
 fn queue_changes(before: Option<&PortQos>, now: &PortQos) -> String {
