@@ -30,6 +30,7 @@ mod static_flow;
 mod survey;
 mod table_size;
 mod tc_change;
+mod tc_words;
 mod told;
 mod traffic;
 mod turns;
