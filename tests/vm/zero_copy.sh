@@ -1,8 +1,10 @@
 #!/bin/sh
-# The external engine on NICs with AF_XDP in zero copy, and together with a port without it. Ends with 0 if all claims
-# hold.
+# What only igb shows: the external engine on NICs with AF_XDP in zero copy, and together with a port without it; and
+# restarts with the engine xdp, of which the link must know nothing. Ends with 0 if all claims hold.
 #
-#     cargo xtask vm --kernel drivers --nics igb --file $PWD/tests/vm/zero_copy.sh -- sh $PWD/tests/vm/zero_copy.sh
+#     cargo xtask vm --kernel drivers --nics igb --file $PWD/tests/vm/zero_copy.sh -- sh $PWD/tests/vm/zero_copy.sh [PART...]
+#
+# The parts are `zero_copy` and `restarts`; without one, both.
 #
 # The guest has two wires of igb NICs. Hosts are in namespaces at the far ends; the third host, behind a veth, has no
 # zero copy.
@@ -76,25 +78,56 @@ survives_its_engine() {
 	[ "$(link_changes)" = "$changes" ] || fail "the link went away: $changes changes, then $(link_changes)"
 }
 
-until_true 20 reaches_wan || fail "no way to the WAN"
-mode='zero copy' other=$wan
-shunt up --engine external --port "$lan" --port "$wan" --core 0
-until_true 20 is_served || fail "the engine does not serve both NICs with zero copy"
-until_true 20 reaches_wan || fail "no way to the WAN"
-forwards 10.0.2.2
-survives_its_engine reaches_wan
-shunt down
-echo "two igb: zero copy"
+zero_copy() {
+	until_true 20 reaches_wan || fail "no way to the WAN"
+	mode='zero copy' other=$wan
+	shunt up --engine external --port "$lan" --port "$wan" --core 0
+	until_true 20 is_served || fail "the engine does not serve both NICs with zero copy"
+	until_true 20 reaches_wan || fail "no way to the WAN"
+	forwards 10.0.2.2
+	survives_its_engine reaches_wan
+	shunt down
+	echo "two igb: zero copy"
 
-until_true 20 reaches_far || fail "no way to the host behind the veth"
-mode='copy' other=veth0
-shunt up --engine external --port "$lan" --port veth0 --core 0
-until_true 20 is_served || fail "the engine does not serve an igb and a veth"
-until_true 20 reaches_far || fail "no way to the host behind the veth"
-changes=$(link_changes)
-forwards 10.0.3.2
-sleep 5
-[ "$(link_changes)" = "$changes" ] || fail "the link went away: $changes changes, then $(link_changes)"
-survives_its_engine reaches_far
-shunt down
-echo "igb and veth: copy"
+	until_true 20 reaches_far || fail "no way to the host behind the veth"
+	mode='copy' other=veth0
+	shunt up --engine external --port "$lan" --port veth0 --core 0
+	until_true 20 is_served || fail "the engine does not serve an igb and a veth"
+	until_true 20 reaches_far || fail "no way to the host behind the veth"
+	changes=$(link_changes)
+	forwards 10.0.3.2
+	sleep 5
+	[ "$(link_changes)" = "$changes" ] || fail "the link went away: $changes changes, then $(link_changes)"
+	survives_its_engine reaches_far
+	shunt down
+	echo "igb and veth: copy"
+}
+
+# Attaching an XDP program resets an igb; exchanging it does not.
+restarts() {
+	until_true 20 reaches_wan || fail "no way to the WAN"
+	shunt up --engine xdp --port "$lan" --port "$wan"
+	until_true 20 reaches_wan || fail "no way to the WAN"
+	changes=$(link_changes)
+	seconds=180
+	ip netns exec lan iperf3 -c 10.0.2.2 --bidir -u -b 200K -l 64 -t $seconds --json >/tmp/iperf &
+	iperf=$!
+	before=$(packets fast)
+	are_fast() { [ "$(packets fast)" -gt "$((before + 1000))" ]; }
+	until_true 60 are_fast || fail "packets do not become fast"
+	for _ in 1 2 3; do
+		shunt restart || fail "shunt restart fails"
+		shunt status --json | grep -q '"kind": *"taken-over"' || fail "flows were not handed over"
+		before=$(packets fast)
+		until_true 60 are_fast || fail "packets do not become fast again"
+	done
+	kill -0 $iperf || fail "the restarts took longer than $seconds s"
+	wait $iperf || fail "no traffic: $(cat /tmp/iperf)"
+	[ "$(link_changes)" = "$changes" ] || fail "the link went away: $changes changes, then $(link_changes)"
+	sums=$(tr -d '\n\t ' </tmp/iperf | grep -o '"sum[a-z_]*":{[^}]*}' | sed 's/.*"lost_packets":\([0-9]*\),"packets":\([0-9]*\).*/\1 of \2/' | grep ' of ' | sort -u)
+	echo "two igb: 3 restarts, $changes changes of the link before and after, lost packets: $(echo $sums)"
+	[ "$(echo "$sums" | sed 's/ of .*//' | sort -nu)" = 0 ] || fail "packets were lost: $sums"
+	shunt down
+}
+
+for part in ${*:-zero_copy restarts}; do "$part"; done
