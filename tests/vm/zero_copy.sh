@@ -2,9 +2,9 @@
 # What only igb shows: the external engine on NICs with AF_XDP in zero copy, and together with a port without it; and
 # restarts with the engine xdp, of which the link must know nothing. Ends with 0 if all claims hold.
 #
-#     cargo xtask vm --kernel drivers --nics igb --file $PWD/tests/vm/zero_copy.sh -- sh $PWD/tests/vm/zero_copy.sh [PART...]
+#     cargo xtask vm --kernel drivers --nics igb --file $PWD/tests/vm/zero_copy.sh -- sh $PWD/tests/vm/zero_copy.sh
 #
-# The parts are `zero_copy` and `restarts`; without one, both.
+# Further words are the parts to run, `zero_copy` or `restarts`; without one, both.
 #
 # The guest has two wires of igb NICs. Hosts are in namespaces at the far ends; the third host, behind a veth, has no
 # zero copy.
@@ -64,7 +64,7 @@ forwards() { # address, host
 	before=$(packets external)
 	ip netns exec lan iperf3 -c "$1" --bidir -u -b 1M -l 64 -t 4 >/tmp/iperf || fail "no traffic: $(cat /tmp/iperf)"
 	after=$(packets external)
-	[ "$after" -gt "$((before + 1000))" ] || fail "the engine forwarded $before, then $after packets"
+	[ "$after" -gt "$((before + 500))" ] || fail "the engine forwarded $before, then $after packets"
 }
 # An engine that ends costs no link: the program stays attached.
 survives_its_engine() {
@@ -109,13 +109,13 @@ restarts() {
 	shunt up --engine xdp --port "$lan" --port "$wan"
 	until_true 20 reaches_wan || fail "no way to the WAN"
 	changes=$(link_changes)
-	seconds=180
-	ip netns exec lan iperf3 -c 10.0.2.2 --bidir -u -b 200K -l 64 -t $seconds --json >/tmp/iperf &
+	seconds=600
+	ip netns exec lan iperf3 -c 10.0.2.2 --bidir -u -b 50K -l 64 -t $seconds --json >/tmp/iperf &
 	iperf=$!
 	before=$(packets fast)
-	are_fast() { [ "$(packets fast)" -gt "$((before + 1000))" ]; }
+	are_fast() { [ "$(packets fast)" -gt "$((before + 500))" ]; }
 	until_true 60 are_fast || fail "packets do not become fast"
-	for _ in 1 2 3; do
+	for _ in 1 2; do
 		shunt restart || fail "shunt restart fails"
 		shunt status --json | grep -q '"kind": *"taken-over"' || fail "flows were not handed over"
 		before=$(packets fast)
@@ -125,9 +125,10 @@ restarts() {
 	wait $iperf || fail "no traffic: $(cat /tmp/iperf)"
 	[ "$(link_changes)" = "$changes" ] || fail "the link went away: $changes changes, then $(link_changes)"
 	sums=$(tr -d '\n\t ' </tmp/iperf | grep -o '"sum[a-z_]*":{[^}]*}' | sed 's/.*"lost_packets":\([0-9]*\),"packets":\([0-9]*\).*/\1 of \2/' | grep ' of ' | sort -u)
-	echo "two igb: 3 restarts, $changes changes of the link before and after, lost packets: $(echo $sums)"
+	echo "two igb: 2 restarts, $changes changes of the link before and after, lost packets: $(echo $sums)"
 	[ "$(echo "$sums" | sed 's/ of .*//' | sort -nu)" = 0 ] || fail "packets were lost: $sums"
 	shunt down
 }
 
-for part in ${*:-zero_copy restarts}; do "$part"; done
+[ $# -gt 0 ] || set -- zero_copy restarts
+for part in "$@"; do "$part"; done

@@ -1,5 +1,5 @@
-//! Signals: SIGTERM and SIGINT end the daemon, also while it hands over to the next one. SIGHUP asks for a reload, which
-//! can wait for what a signal would disturb.
+//! Signals: SIGTERM and SIGINT end the daemon, also while it hands over to the next one. SIGHUP asks for a reload,
+//! which can wait for what a signal would disturb.
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use std::{future, io};

@@ -1,6 +1,6 @@
-//! Heartbeats while the programs of a daemon that has ended are exchanged. The kernel waits for all its CPUs at each
-//! exchange of an XDP program, which takes a busy machine seconds, and the event loop does not run yet. Changes end flows
-//! meanwhile, as always: the filters of this daemon's subscriptions move the epoch.
+//! Heartbeats while the programs of the daemon before this one are exchanged. The kernel waits for all its CPUs at each
+//! exchange of an XDP program, which takes a busy machine seconds, and the event loop does not run yet. Changes end
+//! flows meanwhile, as always: the filters of this daemon's subscriptions move the epoch.
 
 use super::{TICK, kernel_state::READ_MAX};
 use crate::signals::start_thread;

@@ -459,8 +459,8 @@ impl Daemon {
     }
 }
 
-/// Passes on a signal to end that came while this daemon handed over: the next one must end instead. Later ones wait for
-/// the process that stays.
+/// Passes on a signal to end that came while this daemon handed over: the next one must end instead. Later ones wait
+/// for the process that stays.
 pub(super) async fn pass_on(mut stopping: StopSignals, next: &NextDaemon) {
     let passed_on = match stopping.hold().await {
         Ok(Some(signal)) => {
