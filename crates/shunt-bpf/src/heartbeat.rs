@@ -1,12 +1,8 @@
 //! The heartbeat, without which the programs stop forwarding. A program writes it, by the clock that the others read.
 
-use crate::{
-    DataPlane, Error,
-    object::{TABLE, program},
-};
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsRawFd, OwnedFd},
 };
 
 /// The program that writes a heartbeat, to be run by any thread.
@@ -30,16 +26,5 @@ impl Heartbeat {
         // SAFETY: the descriptor is open, there is no input or output, and libbpf reads at most `sz` bytes.
         let err = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.0.as_raw_fd(), &raw mut options) };
         if err != 0 { Err(io::Error::from_raw_os_error(-err)) } else { Ok(()) }
-    }
-}
-
-impl DataPlane {
-    /// What writes the heartbeat, for another thread.
-    ///
-    /// # Errors
-    /// If the process has too many descriptors.
-    pub fn heartbeat(&self) -> Result<Heartbeat, Error> {
-        let program = program(&self.table, &TABLE, "shunt_beat")?;
-        program.as_fd().try_clone_to_owned().map(Heartbeat::by).map_err(Error::Descriptor)
     }
 }
