@@ -107,14 +107,11 @@ test-long-root: build test-programs
 	$(CARGO_RUN) run --quiet --locked -p xtask -- kernels
 	@$(MAKE) --no-print-directory fresh-test
 
-# QEMU has igb, whose driver has zero copy, from version 8 on; Debian 12 has a newer QEMU in bookworm-backports.
+# The driver of igb has zero copy, and resets the link when an XDP program comes or goes. QEMU has igb from version 8
+# on; without it, xtask fetches that of Debian's next release.
 zero-copy-test: build
-	@if qemu-system-x86_64 -device help 2>/dev/null | grep -q '"igb"'; then \
-		$(CARGO_RUN) run --quiet --locked -p xtask -- vm --kernel drivers --timeout 900 --nics igb \
-			--file $(CURDIR)/tests/vm/zero_copy.sh -- sh $(CURDIR)/tests/vm/zero_copy.sh; \
-	else \
-		echo "SKIP zero-copy-test: this QEMU has no igb" >&2; \
-	fi
+	$(CARGO_RUN) run --quiet --locked -p xtask -- vm --kernel drivers --timeout 1800 --nics igb \
+		--file $(CURDIR)/tests/vm/zero_copy.sh -- sh $(CURDIR)/tests/vm/zero_copy.sh
 
 # Puts faults into the NICs of two guests, and asks `shunt doctor`.
 doctor-test: build

@@ -22,6 +22,7 @@ if [[ ${SHUNT_OPENWRT_CHECK:-} != inside ]]; then
 	exec unshare --mount --propagation private --net --pid --fork --kill-child --mount-proc "$script" "$ipk" ${package:+"$package"}
 fi
 here=$(dirname "$(readlink -e "$0")")
+traffic=$here/../deb/traffic.py
 
 work=/mnt
 mount -t tmpfs tmpfs "$work"
@@ -130,27 +131,42 @@ service reload
 await answers || die "the instance does not answer"
 has_room_for 8192 || die "the daemon does not use max_flows of /etc/config/shunt"
 is_fast() { in_root shunt status | grep -q '^packets  fast [1-9]'; }
-for _ in {1..50}; do
-	# The answer to a datagram without a receiver is an error of the next one.
-	timeout 5 ip netns exec lan bash -c 'exec 3>/dev/udp/198.18.0.2/5000; for n in {1..20}; do echo $n >&3 || true; done' 2>/dev/null || true
-	! is_fast || break
-done
-is_fast || die "no packet took the fast path: $(in_root shunt status)"
+# Numbered packets, and their answers.
+ip netns exec wan python3 "$traffic" echo 198.18.0.2 &
+listens() { ip netns exec wan ss --no-header --listening --udp --numeric | grep -q '198.18.0.2:5000'; }
+await listens || die "the WAN host does not answer"
+start_traffic() {
+	ip netns exec lan python3 "$traffic" send 198.18.0.2 >"$work/sent" &
+	sender=$!
+}
+end_traffic() {
+	local sent missing twice longest
+	kill -TERM "$sender"
+	wait "$sender"
+	read -r sent missing twice longest <"$work/sent" || die "nothing was sent"
+	echo "$sent packets sent, $missing missing, $twice twice, at most $longest ms without an answer"
+	((sent >= 500)) || die "too few packets were sent to tell"
+	((missing == 0 && twice == 0)) || die "packets were lost or doubled"
+}
+start_traffic
+await is_fast || die "no packet took the fast path: $(in_root shunt status)"
 in_root shunt status | head -5
 in_root shunt flows >/dev/null
 in_root shunt why --src 192.168.1.2 >/dev/null || true
+end_traffic
 
 echo "== restart"
 # procd watches the process that it has started. It starts another daemon when that one ends, and sends it SIGTERM to
 # stop the instance.
 watched() { cat "$root/tmp/procd/shunt/default.pid"; }
 has_ended() { [[ ! -d /proc/$1 ]]; }
+is_kept() { status | grep -q '"kind": "taken-over"'; }
 hand_over() {
 	local before=$pid
 	in_root shunt restart
 	pid=$(daemon)
 	[[ $pid && $pid != "$before" ]] || die "shunt restart has not started another daemon: '$before', '$pid'"
-	status | grep -q '"kind": "taken-over"' || die "shunt restart has lost the flows: $(in_root shunt status)"
+	is_kept || die "shunt restart has lost the flows: $(in_root shunt status)"
 	! has_ended "$(watched)" || die "the process that procd watches has ended; procd would start a second daemon"
 }
 pid=$(daemon)
@@ -202,9 +218,15 @@ sed -i 's/^Version: .*/&.1/' "$work/next/control/control"
 sed -i 's/^# Instances of Shunt/# New instances of Shunt/' "$work/next/data/etc/config/shunt"
 for part in control data; do tar -C "$work/next/$part" -czf "$work/next/$part.tar.gz" .; done
 tar -C "$work/next" -czf "$work/next.ipk" ./debian-binary ./data.tar.gz ./control.tar.gz
+process=$(watched)
+start_traffic
+await is_fast || die "packets do not become fast before the upgrade"
 upgrade_package "$work/next.ipk"
 await answers || die "the instance does not run after the upgrade"
 [[ $(daemon) != "$pid" ]] || die "the old program still runs after the upgrade"
+is_kept || die "the upgrade has lost the flows: $(in_root shunt status)"
+[[ $(watched) == "$process" ]] && ! has_ended "$process" || die "procd has started a daemon at the upgrade"
+end_traffic
 has_room_for 16384 || die "the upgrade has lost the configuration"
 grep -q '^# New' "$root/etc/config/shunt-opkg" || die "the new default is not next to the changed file"
 

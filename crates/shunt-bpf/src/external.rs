@@ -6,6 +6,7 @@ use crate::{
     abi::{self, Counters, External, ExternalPort, Injected},
     attach,
     control::ticks_per_s,
+    heartbeat::Heartbeat,
     maps::{CONTROL_MAP, GROUPS, Maps},
     object::{INDEXES, Size, TABLES, XDP_EXTERNAL, load, program},
     shared::{Mapping, Shared},
@@ -125,7 +126,7 @@ pub struct EngineSide {
     shared: Shared<External>,
     injected: Mapping,
     sockets: OwnedFd,
-    beat: OwnedFd,
+    beat: Heartbeat,
     inject: OwnedFd,
 }
 
@@ -166,7 +167,7 @@ impl EngineSide {
             shared: Shared::map(external)?,
             injected: map(&injected, abi::INJECTED_MAX as usize * size_of::<Injected>())?,
             sockets,
-            beat,
+            beat: Heartbeat::by(beat),
             inject,
         })
     }
@@ -197,15 +198,7 @@ impl EngineSide {
     /// # Errors
     /// If the kernel does not run the program.
     pub fn beat(&self) -> io::Result<u64> {
-        let mut options = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
-            ..Default::default()
-        };
-        // SAFETY: the descriptor is open, there is no input or output, and libbpf reads at most `sz` bytes.
-        let err = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.beat.as_raw_fd(), &raw mut options) };
-        if err != 0 {
-            return Err(io::Error::from_raw_os_error(-err));
-        }
+        self.beat.beat()?;
         Ok(self.shared.u64(offset_of!(External, beat_ticks)).load(Ordering::Relaxed))
     }
 

@@ -4,12 +4,13 @@ use crate::{
     DataPlane, Error,
     abi::{self, Edit, Key4, Plain, Sweep},
     flows::{Entry, FlowTable, Key},
+    heartbeat::Heartbeat,
     maps::{CONTROL_MAP, HINTS, USAGE, read_variable},
     object::{TABLE, program},
 };
 use libbpf_rs::{MapCore, MapFlags, ProgramInput};
 use nix::libc;
-use std::time::Duration;
+use std::{os::fd::AsFd, time::Duration};
 
 /// Names the flow tables in errors.
 const TABLE_MAP: &str = "shunt_table";
@@ -102,6 +103,15 @@ impl DataPlane {
             .test_run(ProgramInput::default())
             .map(|_| ())
             .map_err(|source| Error::Map { map: CONTROL_MAP, source })
+    }
+
+    /// What renews the heartbeat, for another thread.
+    ///
+    /// # Errors
+    /// If the process has too many descriptors.
+    pub fn heartbeat(&self) -> Result<Heartbeat, Error> {
+        let program = program(&self.table, &TABLE, "shunt_beat")?;
+        program.as_fd().try_clone_to_owned().map(Heartbeat::by).map_err(Error::Descriptor)
     }
 
     /// Sweeps the tables inside the kernel: retires flows that were idle for `idle` (all learned flows if `all`), and

@@ -44,6 +44,12 @@ impl KernelObjects {
         self.0.iter().filter(|(kind, _)| *kind == ObjectKind::Link).map(|(_, id)| *id).collect()
     }
 
+    /// Those of the objects that are links.
+    #[must_use]
+    pub fn only_links(&self) -> Self {
+        Self(self.0.iter().copied().filter(|(kind, _)| *kind == ObjectKind::Link).collect())
+    }
+
     /// Waits up to five seconds until the kernel has freed all objects; returns those that are left, if any.
     ///
     /// # Panics
@@ -57,6 +63,16 @@ impl KernelObjects {
             left.0.is_empty().then_some(())
         });
         gone.is_none().then_some(left)
+    }
+
+    /// Whether the kernel has freed all objects.
+    ///
+    /// # Panics
+    /// If the kernel refuses to look up an object.
+    #[must_use]
+    #[track_caller]
+    pub fn is_freed(&self) -> bool {
+        self.0.iter().all(|(kind, id)| !exists(*kind, *id).unwrap_or_else(|e| panic!("{kind:?} {id}: {e}")))
     }
 
     /// Adds the objects of `other`.

@@ -23,7 +23,7 @@ pub use socket::{Listeners, bind, clean_up, unbind};
 pub(crate) use socket::{NewListeners, check, group, let_read};
 
 pub use crate::connection_search::Found;
-use crate::{connection_search::Candidate, history::Range};
+use crate::{connection_search::Candidate, history::Range, signals::start_thread};
 use admission::{Client, PageAccess};
 use hyper::{Request, body::Incoming};
 use shunt_api::{
@@ -188,13 +188,15 @@ pub fn start(listeners: Listeners, calls: mpsc::Sender<Call>) -> io::Result<Serv
         .thread_name("shuntd-list")
         .build()?;
     let (changes, changed) = mpsc::unbounded_channel();
-    let thread = thread::Builder::new().name("shuntd-control".to_owned()).spawn(move || {
+    let serve = move || {
         if let Err(error) = runtime.block_on(serve_changing(listeners, calls, changed)) {
             tracing::error!("the control socket is closed: {error}");
         }
         // Does not wait for lists whose clients have gone.
         runtime.shutdown_background();
-    })?;
+    };
+    let thread = thread::Builder::new().name("shuntd-control".to_owned());
+    let thread = start_thread(|| thread.spawn(serve))?;
     Ok(Server { thread, changes })
 }
 

@@ -2,6 +2,7 @@
 
 mod actions;
 mod attachments;
+mod beats;
 mod blocking;
 mod calls;
 mod conntrack_updates;
@@ -28,13 +29,14 @@ use crate::{
     correction_queue::CorrectionQueue,
     descriptor_store::Store,
     failures::internal,
-    handover::{NextDaemon, Program},
+    handover::{NextDaemon, Program, fault_point},
     iptables_poll::{self, LegacyRead},
     off_rules::{OffRules, unix_time},
     port_counters::PortCounters,
     priority::Priority,
     rtnl_barrier,
     service_manager::{self, ServiceManager},
+    signals::StopSignals,
     start::{self, Parts},
     static_flows::StaticFlows,
     step_meter::{StepMeter, next_step},
@@ -48,7 +50,7 @@ use attachments::{Clsacts, PendingPorts};
 use blocking::BlockingCalls;
 use data_plane_events::DataPlaneEvents;
 use external::ExternalEngine;
-use hand_over::{HandOver, Leaving, Listening};
+use hand_over::{HandOver, Leaving, Listening, pass_on};
 use kernel_state::KernelReads;
 use recorder::Recorder;
 use rest::Rest;
@@ -65,7 +67,7 @@ use std::{
 use take_over::Inherited;
 use taps::Taps;
 use tokio::{
-    signal::unix::{Signal as Signals, SignalKind, signal},
+    signal::unix::Signal as Signals,
     sync::{mpsc, oneshot},
     time::{MissedTickBehavior, interval, sleep_until},
 };
@@ -270,7 +272,8 @@ impl Daemon {
         self.await_external().await;
         self.warn_of_unused_queues();
         self.warn_of_unused_keys();
-        self.run_attached(listeners, iptables, hangup).await
+        let stopping = StopSignals::listen().map_err(internal)?;
+        self.run_attached(listeners, iptables, (stopping, hangup)).await
     }
 
     /// Serves. The ports are attached.
@@ -278,7 +281,7 @@ impl Daemon {
         mut self,
         listeners: control::Listeners,
         iptables: mpsc::Receiver<LegacyRead>,
-        hangup: Signals,
+        (mut stopping, hangup): (StopSignals, Signals),
     ) -> Result<Ended, Failure> {
         let (metrics, page) = listeners.on_tcp();
         let sockets = listeners.descriptors().map_err(internal)?;
@@ -288,10 +291,10 @@ impl Daemon {
         self.reloads.set_listeners(server.changes());
         // A client who stops the daemon wants everything detached. A signal may be the service manager's restart.
         let mut may_stay = false;
-        let (stopped, next) = match self.serve(&mut calls_rx, iptables, hangup).await {
+        let (stopped, next) = match self.serve(&mut calls_rx, iptables, (&mut stopping, hangup)).await {
             Ok(Stopped::Left(Leaving::HandedOver(next))) => {
                 drop(calls_rx);
-                let ended = self.leave(next).await;
+                let ended = self.leave(next, stopping).await;
                 server.wait();
                 return ended;
             }
@@ -325,6 +328,10 @@ impl Daemon {
         });
         drop(calls_rx);
         server.wait();
+        if let Some(next) = &next {
+            fault_point("former-detached");
+            pass_on(stopping, next).await;
+        }
         ended.map(|_| match next {
             Some(next) => {
                 service_manager::is_now(next.pid());
@@ -361,7 +368,7 @@ impl Daemon {
         &mut self,
         calls: &mut mpsc::Receiver<Call>,
         mut iptables: mpsc::Receiver<LegacyRead>,
-        mut hangup: Signals,
+        (stopping, mut hangup): (&mut StopSignals, Signals),
     ) -> Result<Stopped, Failure> {
         let mut subscription =
             self.subscription.take().ok_or_else(|| internal("serve() was called twice"))?;
@@ -371,8 +378,6 @@ impl Daemon {
         let mut data_plane = DataPlaneEvents::new(self.plane.events().map_err(internal)?);
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut sigterm = signal(SignalKind::terminate()).map_err(internal)?;
-        let mut sigint = signal(SignalKind::interrupt()).map_err(internal)?;
         let mut service_manager =
             if self.hand_over.reported { ServiceManager::served() } else { ServiceManager::ready() };
         let (rtnl_barrier, mut finished) = rtnl_barrier::start();
@@ -389,8 +394,7 @@ impl Daemon {
                     // use of actions that may be wrong. So no arm may wait or take long.
                     biased;
                     _ = ticks.tick() => Turn::Tick,
-                    _ = sigterm.recv() => Turn::Signal,
-                    _ = sigint.recv() => Turn::Signal,
+                    _ = stopping.next() => Turn::Signal,
                     _ = hangup.recv() => Turn::Hangup,
                     changes = subscription.next() => Turn::KernelChanges(changes),
                     Some(done) = finished.recv() => Turn::Finished(done),

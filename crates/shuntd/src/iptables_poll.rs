@@ -1,6 +1,7 @@
 //! Polls the rules of legacy iptables on a thread of its own: the kernel reports no changes of them, and takes some
 //! milliseconds to copy out a large table.
 
+use crate::signals::start_thread;
 use shunt_core::Event;
 use shunt_kernel::{LegacyIptables, LegacyRules};
 use std::{
@@ -37,7 +38,7 @@ impl From<LegacyRules> for LegacyRead {
 /// Starts the thread, which sends the rules once at first, and again whenever they have changed.
 pub(crate) fn start() -> mpsc::Receiver<LegacyRead> {
     let (sender, receiver) = mpsc::channel(1);
-    thread::spawn(move || run(&sender));
+    start_thread(|| thread::spawn(move || run(&sender)));
     receiver
 }
 

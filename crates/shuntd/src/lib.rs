@@ -16,7 +16,6 @@ mod foreign_programs;
 #[cfg(test)]
 mod generated_docs;
 mod handover;
-mod hangups;
 mod history;
 mod iptables_poll;
 mod kept_answers;
@@ -36,6 +35,7 @@ mod reload;
 mod rtnl_barrier;
 mod savings;
 mod service_manager;
+mod signals;
 mod slow_connections;
 mod start;
 mod static_flows;
@@ -107,11 +107,12 @@ fn run(arguments: &DaemonArguments) -> Result<Ended, Failure> {
     let log = LogFilter::start(config.log);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .on_thread_start(signals::leave_to_main_thread)
         .build()
         .map_err(|e| Failure::new(FailureCode::Internal, format!("cannot start the event loop: {e}")))?;
     // A parent process may have blocked these signals, and the daemon would inherit that.
-    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
-    signals.thread_unblock().map_err(failures::internal)?;
+    let stopping = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    stopping.thread_unblock().map_err(failures::internal)?;
     runtime.block_on(async {
         if arguments.dry_run {
             return print(&preview::dry_run(&instance, &config).await?);

@@ -1,6 +1,7 @@
 //! Waits, on a thread of its own, until the kernel has finished changes that it announces before it makes them. The
 //! RTNL lock may be held for seconds, and the event loop must not wait for it.
 
+use crate::signals::start_thread;
 use shunt_core::{Cause, Scope};
 use shunt_kernel::Rtnl;
 use std::{collections::BTreeSet, sync::mpsc, thread};
@@ -14,7 +15,7 @@ pub(crate) type Change = (Cause, Scope);
 pub(crate) fn start() -> (mpsc::Sender<Change>, events::Receiver<BTreeSet<Change>>) {
     let (request, requests) = mpsc::channel();
     let (finish, finished) = events::channel(16);
-    thread::spawn(move || run(&requests, &finish));
+    start_thread(|| thread::spawn(move || run(&requests, &finish)));
     (request, finished)
 }
 

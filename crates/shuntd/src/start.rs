@@ -3,13 +3,13 @@
 use crate::{
     control,
     failures::{failure, internal, load_failure},
-    hangups::without_hangups,
     history::{Clock, FILE_BYTES_MAX, History},
     kept_file::KeptFile,
     kernel_types::{self, pretends_missing},
     loaded::Loaded,
     off_rules::{OffRules, unix_time},
     savings::{self, SavingsBook},
+    signals::without_hangups,
     usage::KeptLedger,
 };
 use shunt_api::{

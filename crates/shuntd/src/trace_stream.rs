@@ -3,6 +3,7 @@
 use crate::{
     flow_entry::{trace_proto, trace_tuple, vlan_ids},
     reasons,
+    signals::start_thread,
 };
 use nix::{
     net::if_::if_indextoname,
@@ -58,7 +59,8 @@ impl TraceStream {
         let (reader, ended) = oneshot::channel();
         let sender = events.clone();
         let forward = move || forward(&runtime, ring, &sender, ended);
-        thread::Builder::new().name("shuntd-watch".to_owned()).spawn(forward).map_err(Error::Ring)?;
+        let thread = thread::Builder::new().name("shuntd-watch".to_owned());
+        start_thread(|| thread.spawn(forward)).map_err(Error::Ring)?;
         self.session = Some(Session { events, lost: plane.usage()?.traces_lost, _reader: reader });
         plane.control().set_tracing(true);
         Ok(watcher)

@@ -15,7 +15,7 @@ pub(crate) use counter::Facts;
 pub(crate) use counts::{PathCount, PortsReceived};
 use ledger::Ledger;
 
-use crate::{failures::internal, kept_file::KeptFile};
+use crate::{failures::internal, kept_file::KeptFile, signals::start_thread};
 use counter::Counter;
 use shunt_api::{Failure, Usage, UsageQuery, WatchEvent};
 use shunt_bpf::DataPlane;
@@ -113,10 +113,9 @@ impl UsageThread {
             Counter::new(table, plane.seed(), finals, conntrack.ok(), Arc::clone(&ledger))
         };
         let (requests, receiver) = mpsc::unbounded_channel();
-        let thread = thread::Builder::new()
-            .name("shuntd-usage".to_owned())
-            .spawn(move || run(&runtime, counter, receiver))
-            .map_err(internal)?;
+        let thread = thread::Builder::new().name("shuntd-usage".to_owned());
+        let thread = start_thread(|| thread.spawn(move || run(&runtime, counter, receiver)));
+        let thread = thread.map_err(internal)?;
         plane.control().set_finals(true);
         Ok(Self { requests, ledger, thread })
     }

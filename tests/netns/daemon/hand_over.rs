@@ -17,25 +17,31 @@ use shunt_wire::Packet;
 use std::{fs, thread, time::Duration};
 
 /// All packets must be on the slow path by then, whatever has happened to a daemon; with a second for a busy machine.
-const DEAD_MAN: Duration = Duration::from_secs(4);
+pub(crate) const DEAD_MAN: Duration = Duration::from_secs(4);
 /// Shorter than the verifier takes for a program.
 const BETWEEN_SIGNALS: Duration = Duration::from_micros(200);
 /// Packets of one flow that may take the slow path for one hand-over: those that a proof takes.
-const SLOW_PER_RESTART: u64 = 2;
+pub(crate) const SLOW_PER_RESTART: u64 = 2;
 
 /// A router between two hosts, with an instance that is not running yet.
-struct Rig {
-    lab: Topology,
-    shunt: Shunt,
-    stage: Stage,
-    packet: Packet,
-    before: Settings,
+pub(crate) struct Rig {
+    pub(crate) lab: Topology,
+    pub(crate) shunt: Shunt,
+    pub(crate) stage: Stage,
+    pub(crate) packet: Packet,
+    pub(crate) before: Settings,
 }
 
 impl Rig {
     #[track_caller]
     fn new(variables: &[(&str, &str)]) -> Self {
-        let lab = silent_router(rulesets::OPEN);
+        Self::behind(rulesets::OPEN, variables)
+    }
+
+    /// A router with this ruleset.
+    #[track_caller]
+    pub(crate) fn behind(ruleset: &str, variables: &[(&str, &str)]) -> Self {
+        let lab = silent_router(ruleset);
         let (stage, packet) = Stage::from_lan(&lab);
         let shunt = Shunt::on(lab.router());
         let shunt = variables.iter().fold(shunt, |shunt, (name, value)| shunt.variable(name, value));
@@ -46,14 +52,14 @@ impl Rig {
     }
 
     #[track_caller]
-    fn up(&self, engine: Engine) -> Status {
+    pub(crate) fn up(&self, engine: Engine) -> Status {
         let config = self.shunt.directory().join("shunt.toml");
         let words = format!("up --engine {engine} --config {} --json", config.display());
         serde_json::from_str(&self.shunt.done(&words)).unwrap()
     }
 
     #[track_caller]
-    fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         self.shunt.status()
     }
 
@@ -64,11 +70,11 @@ impl Rig {
     }
 
     #[track_caller]
-    fn restart(&self) -> (u32, RestartKind) {
+    pub(crate) fn restart(&self) -> (u32, RestartKind) {
         restart(&self.shunt)
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         let log = self.shunt.directory().join(format!("{}.log", self.shunt.instance()));
         fs::read_to_string(log).unwrap_or_default()
     }
@@ -339,23 +345,23 @@ fn shunt_down_during_a_restart_ends_both_daemons() {
         return;
     }
     let rig = Rig::new(&[(FAULT, "stop:next-hello")]);
-    rig.up(Engine::Tc);
+    let running = rig.up(Engine::Tc).pid;
     let restart = rig.shunt.start("restart");
-    let next = wait_for(Duration::from_secs(30), || next_daemon(rig.shunt.instance())).unwrap();
+    let next = wait_for(Duration::from_secs(30), || next_daemon(rig.shunt.instance(), running)).unwrap();
     rig.shunt.done("down");
     wait_until("the next daemon is gone", || kill(Pid::from_raw(next), None::<Signal>).is_err());
     drop(restart);
     assert_eq!(Settings::read(rig.lab.router()), rig.before);
 }
 
-/// The daemon that is about to take over from the one of this instance.
-fn next_daemon(instance: &str) -> Option<i32> {
+/// The daemon of this instance that is about to take over from the running one.
+pub(crate) fn next_daemon(instance: &str, running: u32) -> Option<i32> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let mut pids = processes.filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok());
     pids.find(|pid| {
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let has = |argument| line.split('\0').any(|other| other == argument);
-        has("--successor") && has(instance)
+        *pid as u32 != running && has("--successor") && has(instance)
     })
 }
 
@@ -373,7 +379,7 @@ fn signals_that_ask_the_next_daemon_for_a_reload_do_not_keep_it_from_taking_over
         let signals = scope.spawn(|| {
             let (mut sent, mut next) = (0_u64, None);
             while !stop.is_set() {
-                next = next.or_else(|| next_daemon(rig.shunt.instance()));
+                next = next.or_else(|| next_daemon(rig.shunt.instance(), pid));
                 if let Some(next) = next {
                     sent += u64::from(kill(Pid::from_raw(next), Signal::SIGHUP).is_ok());
                 }

@@ -16,6 +16,7 @@ mod external;
 mod faults;
 mod filters;
 mod hand_over;
+mod hand_over_load;
 mod history_command;
 mod instances;
 mod left_behind;

@@ -6,12 +6,14 @@ use nix::{
     unistd::Pid,
 };
 use shunt_api::RestartKind;
-use shunt_testkit::{Shuntd, Topology, program, require_root, rulesets, silent_router, wait_until};
+use shunt_testkit::{Shuntd, Topology, program, require_root, rulesets, silent_router, wait_for, wait_until};
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Command, Output},
+    thread,
+    time::Duration,
 };
 
 /// What became of the flows, and the process ID of the next daemon.
@@ -32,6 +34,11 @@ fn state_and_parent(pid: u32) -> Option<(String, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+}
+
+/// Whether a process has ended, even if nobody has asked how.
+pub(crate) fn has_ended(pid: u32) -> bool {
+    state_and_parent(pid).is_none_or(|(state, _)| state == "Z")
 }
 
 fn children(pid: u32) -> Vec<u32> {
@@ -106,6 +113,46 @@ fn the_process_that_was_started_stays_if_flows_are_not_handed_over() {
     shuntd.stop();
 }
 
+/// Sends SIGTERM to the process that was started, at a moment of a restart at which a process of the two is stopped.
+/// Returns how the first process has ended.
+#[track_caller]
+fn ends_by_a_signal_at(step: &str, pretended: &str) -> Result<(), String> {
+    let lab = silent_router(rulesets::OPEN);
+    let shuntd = Shuntd::on(lab.router())
+        .engine("tc")
+        .variable("SHUNT_HANDOVER_FAULT", &format!("stop:{step}"))
+        .variable("SHUNT_PRETEND_MISSING", pretended)
+        .start();
+    let first = shuntd.pid();
+    let stopped = thread::scope(|scope| {
+        // It finds no daemon in the end.
+        scope.spawn(|| shuntd.shunt(&["restart"]));
+        let is_stopped = |pid: &u32| state_and_parent(*pid).is_some_and(|(state, _)| state == "T");
+        let stopped =
+            wait_for(Duration::from_secs(60), || children(first).into_iter().chain([first]).find(is_stopped));
+        let stopped = stopped.unwrap_or_else(|| panic!("nothing stops at {step}: {}", shuntd.log()));
+        shuntd.signal(Signal::SIGTERM);
+        kill(Pid::from_raw(stopped as i32), Signal::SIGCONT).unwrap();
+        wait_until("all processes have ended", || children(first).is_empty() && has_ended(first));
+        stopped
+    });
+    assert_eq!(stopped == first, step.starts_with("former"), "another process was stopped");
+    assert_eq!(shuntd.left_behind(), None);
+    shuntd.try_stop()
+}
+
+#[test]
+fn a_signal_to_end_during_a_restart_ends_both_daemons() {
+    if !require_root() {
+        return;
+    }
+    // The next daemon owns everything, and the one before waits for it.
+    assert_eq!(ends_by_a_signal_at("next-done", "nothing"), Ok(()));
+    // It is about to start without flows, and the one before has detached everything.
+    let ended = ends_by_a_signal_at("former-detached", "same-layout").unwrap_err();
+    assert!(ended.contains("exit status: 143"), "{ended}");
+}
+
 #[test]
 fn a_next_daemon_that_fails_is_no_zombie_of_the_one_that_stays() {
     if !require_root() {
@@ -148,8 +195,6 @@ fn a_container_whose_first_process_is_the_daemon_outlives_a_restart() {
     }
     kill(Pid::from_raw(inner as i32), Signal::SIGTERM).unwrap();
     // unshare ends as its child has.
-    wait_until("the container has ended", || {
-        state_and_parent(shuntd.pid()).is_none_or(|(state, _)| state == "Z")
-    });
+    wait_until("the container has ended", || has_ended(shuntd.pid()));
     shuntd.stop();
 }

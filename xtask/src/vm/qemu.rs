@@ -23,7 +23,7 @@ const FIRMWARE: [&str; 3] = ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipx
 pub fn command(machine: &Machine, nic: Option<&str>) -> anyhow::Result<Vec<String>> {
     let own = vec![machine.qemu.to_owned()];
     ensure!(
-        output(&own, "--version").is_some(),
+        output(&own, &["--version"]).is_some(),
         "{} is missing; `packaging/deps.sh --vm` installs it",
         machine.qemu
     );
@@ -64,20 +64,21 @@ fn package(program: &str) -> Option<&'static str> {
 fn has(line: &[String], machine: &Machine, nic: Option<&str>) -> bool {
     let mut words = machine.arguments.split_whitespace();
     let board = words.find(|word| *word == "-M").and_then(|_| words.next());
-    let knows = |option: &str, is_it: &dyn Fn(&str) -> bool| {
-        output(line, option).is_some_and(|list| list.lines().any(is_it))
+    let knows = |question: &[&str], is_it: &dyn Fn(&str) -> bool| {
+        output(line, question).is_some_and(|list| list.lines().any(is_it))
     };
-    board.is_none_or(|board| knows("-M", &|listed| listed.split_whitespace().next() == Some(board)))
+    board
+        .is_none_or(|board| knows(&["-M", "help"], &|listed| listed.split_whitespace().next() == Some(board)))
         && nic.is_none_or(|nic| {
             let name = nic.split(',').next().unwrap_or(nic);
-            knows("-device", &|listed| listed.starts_with(&format!("name \"{name}\"")))
+            // For a list of all devices, QEMU would load all modules, also the machine's of another version.
+            knows(&["-device", &format!("{name},help")], &|listed| listed == format!("{name} options:"))
         })
 }
 
-/// What the program prints; `-M` and `-device` ask it for a list.
-fn output(line: &[String], option: &str) -> Option<String> {
+/// What the program prints if it is asked this.
+fn output(line: &[String], asked: &[&str]) -> Option<String> {
     let (program, arguments) = line.split_first()?;
-    let asked: &[&str] = if option == "--version" { &[option] } else { &[option, "help"] };
     let output = Command::new(program).args(arguments).args(asked).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -98,8 +99,7 @@ mod tests {
     #[test]
     fn a_program_that_lists_the_machine_and_the_nic_is_taken() {
         let directory = tempfile::tempdir().expect("a directory");
-        let script =
-            "case $1 in -M) echo 'virt  a machine' ;; -device) echo 'name \"e1000e\", bus PCI' ;; esac";
+        let script = "case $1,$2 in -M,help) echo 'virt  a machine' ;; -device,e1000e,help) echo 'e1000e options:' ;; esac";
         let path = directory.path().join("qemu");
         std::fs::write(&path, script).expect("a script");
         let line = ["sh".to_owned(), path.to_string_lossy().into_owned()];

@@ -3,7 +3,7 @@
 //! to do with the result.
 
 use super::Daemon;
-use crate::kept_file::Replacement;
+use crate::{kept_file::Replacement, signals::start_thread};
 use shunt_api::NotKept;
 use shunt_kernel::{Error, Linux};
 use std::{
@@ -83,10 +83,9 @@ impl BlockingCalls {
         let start = |(lane, name): (BlockingThread, &str)| {
             let (jobs, requests) = mpsc::channel();
             let (kernel, sender) = (Linux::open()?, sender.clone());
-            let handle = thread::Builder::new()
-                .name(name.to_owned())
-                .spawn(move || run(lane, kernel, &requests, &sender))
-                .map_err(Error::Wait)?;
+            let thread = thread::Builder::new().name(name.to_owned());
+            let handle = start_thread(|| thread.spawn(move || run(lane, kernel, &requests, &sender)));
+            let handle = handle.map_err(Error::Wait)?;
             Ok(Thread { jobs, open: VecDeque::new(), handle })
         };
         let [state, captures, attachments, conntrack, processes, files, meter] = LANES.map(start);

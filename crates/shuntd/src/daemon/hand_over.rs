@@ -8,7 +8,9 @@ use crate::{
         FromNext, HandedState, News, NextDaemon, Offer, Program, ToNext, differences, fault_point, netns,
     },
     kernel_types::pretends_missing,
-    service_manager, start,
+    service_manager,
+    signals::StopSignals,
+    start,
 };
 use nix::time::{ClockId, clock_gettime};
 use serde_json::Value;
@@ -430,7 +432,7 @@ impl Daemon {
     }
 
     /// Ends after the next daemon has got the ownership: leaves everything to it, or, if it fails, detaches everything.
-    pub(super) async fn leave(mut self, next: NextDaemon) -> Result<Ended, Failure> {
+    pub(super) async fn leave(mut self, next: NextDaemon, stopping: StopSignals) -> Result<Ended, Failure> {
         let outcome = next.channel.expect(EXCHANGE).await;
         let pid = next.pid();
         let why = match outcome {
@@ -439,6 +441,7 @@ impl Daemon {
                 tracing::info!("restart: pid {pid} has taken over");
                 let stays = self.hand_over.watched_program();
                 self.plane.leave();
+                pass_on(stopping, &next).await;
                 return Ok(Ended::Left(stays));
             }
             Ok((FromNext::Failed(why), _)) => why.message,
@@ -453,6 +456,22 @@ impl Daemon {
         Err(internal(format!(
             "the next daemon (pid {pid}) failed while it took over: {why}; all packets take the slow path"
         )))
+    }
+}
+
+/// Passes on a signal to end that came while this daemon handed over: the next one must end instead. Later ones wait
+/// for the process that stays.
+pub(super) async fn pass_on(mut stopping: StopSignals, next: &NextDaemon) {
+    let passed_on = match stopping.hold().await {
+        Ok(Some(signal)) => {
+            tracing::info!("restart: {signal} came meanwhile; passing it on to pid {}", next.pid());
+            next.pass_on(signal)
+        }
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = passed_on {
+        tracing::warn!("cannot pass a signal on to the next daemon: {error}");
     }
 }
 

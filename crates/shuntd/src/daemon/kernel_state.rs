@@ -10,7 +10,7 @@ use std::{
 };
 
 /// A read that takes longer ends the heartbeat: changes that only reads find would act too late.
-const READ_MAX: Duration = Duration::from_secs(5);
+pub(super) const READ_MAX: Duration = Duration::from_secs(5);
 /// A dump that takes longer holds learning: messages were lost, so nobody knows what has changed.
 const DUMP_MAX: Duration = Duration::from_secs(1);
 /// Changes that are kept during a dump; 1 MB. With more, the next dump follows.

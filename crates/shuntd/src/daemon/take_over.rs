@@ -3,6 +3,7 @@
 
 use super::{
     Daemon, Ended, Reloads, Signals,
+    beats::Beats,
     hand_over::monotonic_ns,
     ruleset_reader::{RulesetRead, RulesetReader},
 };
@@ -14,6 +15,7 @@ use crate::{
     iptables_poll::{self, LegacyRead},
     kernel_types::pretends_missing,
     priority::Priority,
+    signals::StopSignals,
     start::{self, Kept, Machine, Parts},
 };
 use shunt_api::{Config, Failure, FailureCode, Instance, RestartKind};
@@ -319,12 +321,17 @@ impl Owner {
     pub(crate) async fn run(self, channel: Option<Channel>, hangup: Signals) -> Result<Ended, Failure> {
         let Self { mut daemon, listeners, findings, since_ns, before } = self;
         let was_alone = matches!(before, Before::HadEnded);
-        let begun = match daemon.begin_as_owner(findings, before) {
-            Ok(iptables) => listeners.claim().map(|()| iptables).map_err(internal),
-            Err(failure) => Err(failure),
-        };
-        let iptables = match begun {
-            Ok(iptables) => iptables,
+        // After a daemon that had ended, packets stay slow until everything is in place.
+        let beats = (!was_alone).then(|| Beats::start(&daemon.plane)).flatten();
+        // From here on, signals to end must find handlers: also those that the daemon before passes on.
+        let begun = StopSignals::listen().map_err(internal).and_then(|stopping| {
+            let iptables = daemon.begin_as_owner(findings, before)?;
+            listeners.claim().map_err(internal)?;
+            Ok((iptables, stopping))
+        });
+        drop(beats);
+        let (iptables, stopping) = match begun {
+            Ok(begun) => begun,
             Err(failure) => {
                 daemon.undo_attachments();
                 return Err(failure);
@@ -341,7 +348,7 @@ impl Owner {
             tracing::warn!("the daemon before this one has ended already: {error}");
         }
         drop(channel);
-        daemon.run_attached(listeners, iptables, hangup).await
+        daemon.run_attached(listeners, iptables, (stopping, hangup)).await
     }
 }
 
@@ -369,6 +376,7 @@ impl Daemon {
         // New ports must not get the slots of those that come later.
         self.inherited.0.values().for_each(|(port, _)| self.plane.keep_slot(port.slot));
         self.perform_first_actions()?;
+        fault_point("next-exchanged");
         for (ifindex, (port, links)) in std::mem::take(&mut self.inherited.0) {
             tracing::info!("{}: no longer a port: detaching", self.name(ifindex));
             self.plane.forget_port(port, links).map_err(internal)?;

@@ -5,7 +5,7 @@ use super::{
     messages::FromNext,
     pidfd::{open_process, wait_for_end},
 };
-use crate::hangups::without_hangups;
+use crate::signals::without_hangups;
 use nix::sys::prctl::set_child_subreaper;
 use rustix::{
     io::Errno,
@@ -158,6 +158,20 @@ impl NextDaemon {
                 Err(error) => News::Gone(format!("it sent an unexpected message: {error}")),
             },
             () = sleep_until(self.deadline) => News::Late,
+        }
+    }
+
+    /// Sends the process a signal that was meant for the daemon, and came too late for this one.
+    ///
+    /// # Errors
+    /// If the kernel does not send it.
+    pub(crate) fn pass_on(&self, signal: nix::sys::signal::Signal) -> io::Result<()> {
+        let Some(process) = &self.process else { return Ok(()) };
+        let signal = Signal::from_named_raw(signal as i32).ok_or(Errno::INVAL)?;
+        match pidfd_send_signal(process, signal) {
+            // It has ended already.
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 
