@@ -390,10 +390,11 @@ fn judge(report: &mut Report, transit: &BTreeMap<Side, Histogram>, is_read: bool
         asked.iter().any(|one| one.part == part && is_loss(one) == loss && one.told() == Told::Sound)
     };
     let losses = report.sides.values().flat_map(|side| [side.towards_router, side.from_router]);
-    let all_sound = [Part::LanSide, Part::Router, Part::WanSide].into_iter().all(|part| is_sound(part, false))
-        && [Part::LanSide, Part::WanSide].into_iter().all(|part| is_sound(part, true))
-        && !asked.iter().any(|one| one.told() == Told::Unclear)
-        && !losses.into_iter().any(Loss::is_undecided);
+    let all_sound =
+        [Part::LanSide, Part::Router, Part::WanSide].into_iter().all(|part| is_sound(part, false))
+            && [Part::LanSide, Part::WanSide].into_iter().all(|part| is_sound(part, true))
+            && !asked.iter().any(|one| one.told() == Told::Unclear)
+            && !losses.into_iter().any(Loss::is_undecided);
     for finding in asked {
         match finding.told() {
             Told::Fault => report.findings.push(finding),

@@ -209,8 +209,8 @@ impl Follower {
         Some(again.map_or(first, |(at, _)| at))
     }
 
-    /// Whether a packet of TCP that seems to leave late was dropped, and what leaves was sent again: of that, the observer
-    /// has missed how it entered.
+    /// Whether a packet of TCP that seems to leave late was dropped, and what leaves was sent again: the observer has
+    /// missed how that entered.
     fn was_dropped(&self, pending: &Pending, way: Way) -> bool {
         has_data(&pending.segment)
             && self.latest.get(&way).is_some_and(|latest| pending.index < *latest)
@@ -224,8 +224,7 @@ impl Follower {
 
     /// Takes a packet that was dropped so.
     fn take_dropped(&mut self, is_so: impl Fn(&Drop) -> bool) -> Option<Drop> {
-        let (drop, packets) =
-            self.dropped.iter_mut().find(|(drop, packets)| **packets > 0 && is_so(drop))?;
+        let (drop, packets) = self.dropped.iter_mut().find(|(drop, packets)| **packets > 0 && is_so(drop))?;
         *packets -= 1;
         Some(*drop)
     }

@@ -103,8 +103,10 @@ fn a_few_round_trips_blame_nobody() {
 
 #[test]
 fn a_download_alone_can_be_sound() {
-    let (lan, wan) =
-        (abi::QualityTally { in_segments: 9, ..sound(1000) }, abi::QualityTally { out_segments: 9, ..sound(1000) });
+    let (lan, wan) = (
+        abi::QualityTally { in_segments: 9, ..sound(1000) },
+        abi::QualityTally { out_segments: 9, ..sound(1000) },
+    );
     let report = made(lan, wan, |_| ());
     let open: Vec<_> = report.unknown.iter().map(|one| (one.part, one.symptom)).collect();
     let upload = [(Part::LanSide, Symptom::LosesTowardsRouter), (Part::WanSide, Symptom::LosesFromRouter)];

@@ -39,13 +39,16 @@ fn the_first_line_names_what_is_not_wrong() {
         let mut answer = lossy();
         answer.report.verdict = Verdict::Sound;
         answer.report.findings.clear();
-        let open = |(part, symptom): &(Part, Symptom)| Finding { part: *part, symptom: *symptom, share: None };
+        let open =
+            |(part, symptom): &(Part, Symptom)| Finding { part: *part, symptom: *symptom, share: None };
         answer.report.unknown = unknown.iter().map(open).collect();
         show(&answer, TEXT).lines().next().unwrap_or_default().to_owned()
     };
-    let (up, down) = ((Part::LanSide, Symptom::LosesTowardsRouter), (Part::LanSide, Symptom::LosesFromRouter));
+    let (up, down) =
+        ((Part::LanSide, Symptom::LosesTowardsRouter), (Part::LanSide, Symptom::LosesFromRouter));
     assert_eq!(line(&[]), "nothing wrong on either side, and nothing waits in the router");
-    let of_download = "nothing wrong with the download, and nothing waits in the router; too little upload to judge";
+    let of_download =
+        "nothing wrong with the download, and nothing waits in the router; too little upload to judge";
     assert_eq!(line(&[up, (Part::WanSide, Symptom::LosesFromRouter)]), of_download);
     assert!(line(&[down]).starts_with("nothing wrong with the upload, and"));
     assert!(line(&[up, down]).ends_with("the rest is too little to judge"));
@@ -59,7 +62,8 @@ fn long_round_trips_alone_are_no_verdict() {
     let share = Some(Share { value: 0.01, low: 0.005, high: 0.9 });
     answer.report.unknown = vec![Finding { part: Part::WanSide, symptom: Symptom::Waits, share }];
     let text = show(&answer, TEXT);
-    let start = "cannot tell: WAN side: round trips take up to 240 ms (p95); the other end is far away, or a buffer";
+    let start =
+        "cannot tell: WAN side: round trips take up to 240 ms (p95); the other end is far away, or a buffer";
     assert!(text.starts_with(start), "{text}");
 }
 
@@ -79,7 +83,10 @@ fn without_an_answer_the_text_says_what_would_tell() {
     let (lan, wan) = (Part::LanSide, Part::WanSide);
     assert_eq!(tells(lan, Symptom::Waits, false), "a download would tell");
     assert_eq!(tells(lan, Symptom::Waits, true), "a longer download would tell");
-    assert_eq!(tells(wan, Symptom::Waits, true), "a start while the line is idle, or a server nearby would tell");
+    assert_eq!(
+        tells(wan, Symptom::Waits, true),
+        "a start while the line is idle, or a server nearby would tell"
+    );
     assert_eq!(tells(wan, Symptom::LosesFromRouter, true), "a longer upload would tell");
     assert_eq!(tells(wan, Symptom::LosesTowardsRouter, false), "a download would tell");
     assert_eq!(tells(lan, Symptom::LosesTowardsRouter, false), "an upload would tell");
