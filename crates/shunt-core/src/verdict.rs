@@ -302,8 +302,9 @@ impl DirectionFacts<'_> {
     /// What arrives on a port and leaves by none teaches nothing: a rule drops it, or it has no route, or it leaves by
     /// another device.
     fn check_stayed(&self) -> Option<Verdict> {
-        // What was refused has been seen to leave.
-        let look = self.look.as_ref().filter(|_| self.refused.is_none())?;
+        // What was refused has been seen to leave. What conntrack has forgotten cannot become liberal.
+        let is_over = self.refused == Some("not-liberal") && self.tracked.is_none();
+        let look = self.look.as_ref().filter(|_| self.refused.is_none() || is_over)?;
         let Stayed { port, ago_s } = look.stayed.as_ref()?;
         let arrived = if look.arrived > 0 {
             format!("packets arrive on {port}, and the last of them")
@@ -431,12 +432,17 @@ impl DirectionFacts<'_> {
         }
         let state = tracked.state.as_deref().unwrap_or("NONE");
         if state != "ESTABLISHED" {
+            // Conntrack does not count a SYN that is sent again.
+            let is_opening = state == "SYN_SENT";
             let silent_s = self.tracked_ago_s.filter(|ago_s| *ago_s >= IDLE_S);
-            let idle = silent_s
-                .map(|for_s| Idle { for_s: Some(for_s), was_fast: self.last_use.map(|last| last.fast) });
+            let idle = silent_s.map(|for_s| Idle {
+                for_s: Some(for_s).filter(|_| !is_opening),
+                was_fast: self.last_use.map(|last| last.fast),
+            });
+            let unanswered = if is_opening { ": the other end has not answered" } else { "" };
             return Some(Verdict {
                 idle,
-                ..slow("not-established", format!("its state in conntrack is {state}"))
+                ..slow("not-established", format!("its state in conntrack is {state}{unanswered}"))
             });
         }
         (!tracked.is(Tracked::ASSURED))

@@ -342,8 +342,22 @@ fn a_syn_that_nobody_answers_is_soon_idle() {
     let opening = tracked(TCP, Some("SYN_SENT"), Tracked::CONFIRMED);
     let sent = |ago_s| DirectionFacts { tracked_ago_s: Some(ago_s), ..facts(&opening) }.verdict();
     assert_eq!((sent(0).slow, sent(0).idle), (Some("not-established"), None));
-    assert_eq!(sent(90).idle.unwrap().for_s, Some(90));
+    // It may have been sent again since then.
+    assert_eq!(sent(90).idle.unwrap().for_s, None);
     assert_eq!(sent(90).since_s, None);
+    assert!(sent(90).detail.ends_with("SYN_SENT: the other end has not answered"), "{}", sent(90).detail);
+}
+
+#[test]
+fn what_conntrack_has_forgotten_does_not_wait_to_become_liberal() {
+    let tcp = tracked(TCP, Some("ESTABLISHED"), GOOD);
+    let stayed = Some(Stayed { port: "lan0".to_owned(), ago_s: 0 });
+    let look = Some(Look { over_ms: 500, arrived: 2, stayed, ..Look::default() });
+    let known = DirectionFacts { refused: Some("not-liberal"), look, ..facts(&tcp) };
+    assert_eq!(known.verdict().slow, Some("not-liberal"));
+    let forgotten = DirectionFacts { tracked: None, ..known };
+    assert_eq!(forgotten.verdict().slow, Some("miss"));
+    assert!(forgotten.verdict().detail.contains("was not seen to leave"));
 }
 
 #[test]
