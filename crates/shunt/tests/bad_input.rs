@@ -10,7 +10,7 @@ use std::{
 use tree::{package, shunt};
 
 /// Files that the lines name.
-const FILES: [(&str, &str); 13] = [
+const FILES: [(&str, &str); 14] = [
     ("foreign.json", "{\"tool\": \"other\", \"runs\": []}\n"),
     ("words.txt", "no JSON\n"),
     ("text.txt", "127.0.0.1 localhost\n"),
@@ -20,6 +20,7 @@ const FILES: [(&str, &str); 13] = [
     ("defs.toml", "register = 5\n"),
     ("other.json", "{\"a\": 1}\n"),
     ("empty.json", "{}\n"),
+    ("list.json", "[{\"ifname\": \"lan0\"}]\n"),
     ("empty.toml", "# nothing\n"),
     ("value.toml", "max_flows = \"many\"\n"),
     ("word.toml", "savings = yes\n"),
@@ -27,7 +28,7 @@ const FILES: [(&str, &str); 13] = [
 ];
 
 /// What is typed, the exit code, the thing, and the way out.
-static BAD: [(&str, i32, &str, &str); 311] = [
+static BAD: [(&str, i32, &str, &str); 312] = [
     ("start", 2, "'start'", "`shunt up` starts an instance"),
     ("upp", 2, "'upp'", "'up'"),
     ("disable laptop", 2, "'disable'", "`shunt off HOST`"),
@@ -236,6 +237,7 @@ static BAD: [(&str, i32, &str, &str); 311] = [
     ("bench rxtx --variant a= --udp-rate 100", 2, "--udp-rate 100", "100M is 100 Mbit/s"),
     ("report text.txt", 18, "text.txt: not a Shunt result file", "name another file"),
     ("compare text.txt text.txt", 18, "text.txt: not a Shunt result file", "name another file"),
+    ("doctor --recorded list.json", 18, "list.json: not a record", "name a file that --record wrote"),
     ("doctor --recorded words.txt", 18, "words.txt: not a record", "this is not JSON"),
     ("conntrack --dst nosuch", 2, "`nosuch` is not a host", "`shunt usage` lists them"),
     ("why nosuch", 2, "`nosuch` is neither tcp nor udp, nor a host", "`shunt usage` lists them"),

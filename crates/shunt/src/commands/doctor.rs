@@ -130,8 +130,12 @@ impl DoctorPlan {
         if let Some(path) = recorded {
             let text = fs::read_to_string(&path).map_err(|error| unreadable(&path, &error))?;
             let systems = serde_json::from_str(&text);
-            let systems =
+            let systems: Vec<System> =
                 systems.map_err(|error| bad_json(&path, "a record of `shunt doctor --record`", &error))?;
+            if !are_recorded(&systems) {
+                let why = "not a record of `shunt doctor --record`: it has no port; name a file that --record wrote";
+                return Err(bad_file(&path, why));
+            }
             return Ok(Self { look: Look::Recorded(systems), board });
         }
         if port.is_some() && port == peer {
@@ -188,7 +192,13 @@ impl DoctorPlan {
 
 /// Whether `shunt doctor --record` wrote this file.
 fn is_record(path: &Path) -> bool {
-    fs::read_to_string(path).is_ok_and(|text| serde_json::from_str::<Vec<System>>(&text).is_ok())
+    let read = |text: String| serde_json::from_str::<Vec<System>>(&text).is_ok_and(|all| are_recorded(&all));
+    fs::read_to_string(path).is_ok_and(read)
+}
+
+/// Whether these are systems, and not a list of something else: each has a port.
+fn are_recorded(systems: &[System]) -> bool {
+    !systems.is_empty() && systems.iter().all(|system| !system.link.nic.name.is_empty())
 }
 
 fn answer(systems: Vec<System>, board: Option<&Case>) -> Examination {
