@@ -1,6 +1,6 @@
 #!/bin/sh
 # What only igb shows: the external engine on NICs with AF_XDP in zero copy, and together with a port without it; and
-# restarts with the engine xdp, of which the link must know nothing. Ends with 0 if all claims hold.
+# restarts with the engine xdp, which the link must not notice. Ends with 0 if all claims hold.
 #
 #     cargo xtask vm --kernel drivers --nics igb --file $PWD/tests/vm/zero_copy.sh -- sh $PWD/tests/vm/zero_copy.sh
 #

@@ -66,7 +66,7 @@ fn each_part_is_blamed_for_its_own_fault() {
     assert_eq!(found(&report), [(Part::Router, Symptom::Waits)]);
 }
 
-/// Round trips of 100 ms, of which `waits` exceed the shortest one of their connection by 50 ms.
+/// Round trips of 100 ms; `waits` of them exceed the shortest one of their connection by 50 ms.
 fn far(count: u32, waits: u32) -> abi::QualityTally {
     let mut tally = sound(count);
     let bucket = (0..).find(|bucket| Histogram::bucket_ms(*bucket) >= 100.0).unwrap();

@@ -173,7 +173,7 @@ fn long(report: &Report) -> Option<String> {
 /// What tells a queue from distance.
 const SHORTER: &str = "a start while the line is idle, or a server nearby";
 
-/// How long the round trips of a side take of which it is not known whether they wait, if they take long.
+/// How long the round trips of a side take, if they are long and nobody knows whether they wait.
 fn long_round_trip(finding: &Finding, report: &Report) -> Option<Quantile> {
     let side = Side::ALL.into_iter().find(|side| side_part(*side) == finding.part)?;
     let times = report.sides.get(&side)?.round_trip.filter(|_| finding.symptom == Symptom::Waits)?;

@@ -101,7 +101,7 @@ mod tests {
     fn a_station_that_changes_every_few_seconds_is_told_again_for_every_five_changes() {
         let mut stations = Stations::default();
         stations.follow(at(0), &[]);
-        // The data plane counts anew after ten seconds.
+        // The data plane counts from 1 again after ten seconds.
         let counts = [(0, 1), (0, 2), (0, 3), (15, 1), (15, 2), (15, 3), (30, 1), (30, 2), (30, 3), (45, 1)];
         let told = counts.iter().enumerate().map(|(n, (since, changes))| {
             let told = stations.follow(at(5 * n as u64), &[station(*since, *changes, false)]);
