@@ -227,6 +227,12 @@ impl Default for Config {
     }
 }
 
+/// The way out if the queues of a port stand in a table without its name.
+fn with_port(text: &str, why: String) -> String {
+    let is_unnamed = text.lines().any(|line| line.trim() == "[qos]") && why.contains("expected a table, got");
+    if is_unnamed { format!("{why}; name the port in the heading: [qos.wan0]") } else { why }
+}
+
 /// Adds the default of the key that a message names, as an example of how to write its value.
 fn with_example(why: String) -> String {
     let defaults = toml::to_string(&Config::default()).unwrap_or_default();
@@ -270,7 +276,7 @@ impl Config {
 
     /// Reads and checks the text of a configuration file. An error is one line that names the key.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let config: Self = document::read(text).map_err(with_example)?;
+        let config: Self = document::read(text).map_err(with_example).map_err(|why| with_port(text, why))?;
         config.check().map_err(|why| with_line(text, why))?;
         Ok(config)
     }

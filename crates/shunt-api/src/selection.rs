@@ -7,7 +7,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{
     fmt,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     str::FromStr,
 };
 
@@ -172,6 +172,15 @@ impl FromStr for Network {
             format!("`{addr}` is not an IP address; expected one such as 192.0.2.1 or 2001:db8::1")
         })?;
         let width = width(addr);
+        if let Some(mask) = len.and_then(|len| len.parse::<Ipv4Addr>().ok()).filter(|_| addr.is_ipv4()) {
+            let len = mask.to_bits().leading_ones();
+            return Err(match mask.to_bits().count_ones() == len {
+                true => format!("`{text}`: write the netmask as a prefix length: {addr}/{len}"),
+                false => {
+                    format!("`{text}`: {mask} is not the netmask of a prefix; expected one such as {addr}/24")
+                }
+            });
+        }
         let len = match len {
             Some(len) => len.parse().ok().filter(|len| *len <= width),
             None => Some(width),
@@ -216,6 +225,10 @@ mod tests {
         assert!(has("0.0.0.0/0", "203.0.113.9") && !has("0.0.0.0/0", "2001:db8::1"));
         assert!(has("2001:db8::/32", "2001:db8:9::1") && !has("2001:db8::/32", "2001:db9::1"));
         assert!(has("::/0", "2001:db8::1") && !has("::/0", "192.0.2.1"));
+        let masked = "192.0.2.0/255.255.255.0".parse::<Network>().unwrap_err();
+        assert!(masked.ends_with("as a prefix length: 192.0.2.0/24"), "{masked}");
+        let odd = "192.0.2.0/255.0.255.0".parse::<Network>().unwrap_err();
+        assert!(odd.contains("255.0.255.0 is not the netmask of a prefix"), "{odd}");
         for wrong in ["", "eth0", "192.0.2.1/33", "2001:db8::/129", "192.0.2.0/-1", "192.0.2.0/"] {
             assert!(wrong.parse::<Network>().is_err(), "{wrong}");
         }

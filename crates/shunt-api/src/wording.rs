@@ -37,6 +37,7 @@ pub fn reword_json(why: &str) -> String {
 fn reword(why: &str, typed: Option<&str>, words: &Words) -> String {
     let why = why.trim().replace('\n', " ");
     let reworded = wrong_type(&why, typed, words).or_else(|| wrong_number(&why, typed));
+    let reworded = reworded.or_else(|| wrong_address(&why, typed));
     let reworded = reworded.or_else(|| unknown(&why)).or_else(|| wrong_keys(&why));
     reworded.or_else(|| syntax(&why).map(str::to_owned)).unwrap_or(why)
 }
@@ -59,6 +60,18 @@ fn wrong_number(why: &str, typed: Option<&str>) -> Option<String> {
     let typed = typed.filter(|_| why == "integer number overflowed")?;
     let is_number = typed.chars().all(|c| c.is_ascii_digit() || "+-_".contains(c));
     Some(format!("expected a {}number, got {typed}", if is_number { "smaller " } else { "" }))
+}
+
+/// What is no IP address; one with a port, perhaps.
+fn wrong_address(why: &str, typed: Option<&str>) -> Option<String> {
+    let typed = typed.filter(|_| why == "invalid IP address syntax")?.trim_matches('"');
+    Some(match typed.parse::<std::net::SocketAddr>() {
+        Ok(both) => format!(
+            "`{typed}` has a port, which is a key of its own (`sport`, `dport`); expected an address such as {}",
+            both.ip()
+        ),
+        Err(_) => format!("`{typed}` is not an IP address; expected one such as 192.0.2.1 or 2001:db8::1"),
+    })
 }
 
 /// What was expected and what was found.

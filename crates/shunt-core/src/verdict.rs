@@ -3,10 +3,10 @@
 mod facts;
 
 pub use facts::{
-    DirectionFacts, FlowFacts, LastUse, LearningBlocked, Look, PortFacts, Reason, Stayed, WINDOW_S,
+    DirectionFacts, FlowFacts, LastUse, LearningBlocked, Look, Obstacle, PortFacts, Reason, Stayed, WINDOW_S,
 };
 
-use shunt_api::{DirectionName, FlowState, Idle, Tracked};
+use shunt_api::{DirectionName, Family, FlowState, Idle, Tracked};
 
 /// Whether an answer could be another one after a second look at the packets.
 pub fn is_doubtful(slow: Option<&str>, idle: Option<Idle>) -> bool {
@@ -27,6 +27,9 @@ const DOUBTFUL: [Reason; 11] = [
     "ingress-filter",
     "egress-filter",
 ];
+
+/// Reasons that a direction has whose packets are not forwarded at all.
+const STOPPED: [Reason; 6] = ["miss", "stale", "pending", "retiring", "not-proved", "not-liberal"];
 
 /// Reasons that are so from the last fast packet on.
 const LASTING: [Reason; 9] = [
@@ -132,7 +135,35 @@ impl DirectionFacts<'_> {
             };
         }
         verdict.remedy = self.remedy(&verdict).map(str::to_owned).or(verdict.remedy);
-        verdict
+        self.with_obstacle(verdict)
+    }
+
+    /// Adds what stops every packet, unless they are slow for a reason of their own anyway, or nothing more will come.
+    fn with_obstacle(&self, mut verdict: Verdict) -> Verdict {
+        let is_waiting = verdict.idle.is_some() && verdict.slow.is_none();
+        let could_go = is_waiting || verdict.slow.is_some_and(|why| STOPPED.contains(&why));
+        let Some(obstacle) = self.obstacle.as_ref().filter(|_| could_go && !self.has_ended()) else {
+            return verdict;
+        };
+        let (what, remedy) = match obstacle {
+            Obstacle::Down(device) => (format!("{device} is down"), format!("`ip link set {device} up`")),
+            Obstacle::NoCarrier(device) => (
+                format!("{device} has no carrier"),
+                "see the cable, and whether the other end is on".to_owned(),
+            ),
+            Obstacle::NotForwarding(family) => {
+                let sysctl = match family {
+                    Family::V4 => "net.ipv4.ip_forward",
+                    Family::V6 => "net.ipv6.conf.all.forwarding",
+                };
+                (format!("Linux does not forward: {sysctl} is 0"), format!("`sysctl -w {sysctl}=1`"))
+            }
+        };
+        let reason = if self.flow.is_some() { "stale" } else { "miss" };
+        verdict.slow = verdict.slow.or(Some(reason));
+        let before = std::mem::take(&mut verdict.detail);
+        verdict.detail = if before.is_empty() || is_waiting { what } else { format!("{what}; {before}") };
+        Verdict { remedy: Some(remedy), ..verdict }
     }
 
     /// What to do if the general text of the reason does not fit: it asks for packets that may never come.

@@ -3,7 +3,7 @@
 use axum::http::header::AUTHORIZATION;
 use hmac_sha256::Hash;
 use hyper::Request;
-use shunt_api::{Failure, FailureCode};
+use shunt_api::{Failure, FailureCode, cannot_read};
 use std::{fmt, fs, io, os::unix::fs::PermissionsExt, path::Path};
 
 /// Shorter tokens could be guessed.
@@ -21,7 +21,7 @@ impl Token {
     pub fn from_file(path: &Path) -> Result<Self, Failure> {
         let name = path.display();
         let wrong = |why: String| Failure::new(FailureCode::BadConfig, why);
-        let failed = |error: io::Error| wrong(format!("{name}: {error}"));
+        let failed = |error: io::Error| wrong(format!("{name}: {}", cannot_read(&error)));
         if fs::metadata(path).map_err(failed)?.permissions().mode() & 0o077 != 0 {
             return Err(wrong(format!("{name}: other users may read this file; run: chmod 600 {name}")));
         }

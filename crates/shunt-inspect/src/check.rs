@@ -62,6 +62,8 @@ enum Fault {
     Broken(String),
     /// The partner on the other machine no longer answers, with the reason.
     Lost(String),
+    /// No frame gets from one end to the other, so no other case can tell anything.
+    Unconnected(String),
 }
 
 impl Fault {
@@ -76,7 +78,8 @@ impl Fault {
             | Self::Impossible(why)
             | Self::NoPeer(why)
             | Self::Broken(why)
-            | Self::Lost(why) => why,
+            | Self::Lost(why)
+            | Self::Unconnected(why) => why,
         }
     }
 }
@@ -203,6 +206,9 @@ pub struct Report {
     /// Why the partner on the other machine was lost, which ended the check; None if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
+    /// Why the two ports are not the ends of one cable, which ended the check; None if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unconnected: Option<String>,
 }
 
 fn is_zero(number: &usize) -> bool {
@@ -257,9 +263,10 @@ pub fn run(port: &Port, peer: Option<&End>, only: &[String], stop: &AtomicBool) 
         cases: Vec::new(),
         without_peer: 0,
         lost: None,
+        unconnected: None,
     };
     for case in CASES.iter().filter(|case| only.is_empty() || only.iter().any(|name| name == case.name)) {
-        if stop.load(Ordering::Relaxed) || report.lost.is_some() {
+        if stop.load(Ordering::Relaxed) || report.lost.is_some() || report.unconnected.is_some() {
             break;
         }
         let began = Instant::now();
@@ -275,6 +282,10 @@ pub fn run(port: &Port, peer: Option<&End>, only: &[String], stop: &AtomicBool) 
             Err(Fault::Lost(reason)) => {
                 report.lost = Some(reason.clone());
                 (Outcome::Error, reason)
+            }
+            Err(Fault::Unconnected(reason)) => {
+                report.unconnected = Some(reason.clone());
+                (Outcome::Fail, reason)
             }
         };
         report.cases.push(Verdict {

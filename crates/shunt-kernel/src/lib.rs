@@ -41,4 +41,4 @@ pub use netlink_subscription::NetlinkSubscription;
 pub use nftables::{AddressSet, NftablesRuleset, read_ruleset, rules_track};
 pub use rtnetlink::{OWN_FILTER_PRIORITY, SilentHop, devices_to, silent_hop_to};
 pub use rtnl::Rtnl;
-pub use sysctl::{conntrack_accounting, conntrack_timeouts};
+pub use sysctl::{conntrack_accounting, conntrack_timeouts, forwarding};

@@ -6,7 +6,11 @@ use std::{fs, io, path::Path, time::Duration};
 
 const NET: &str = "/proc/sys/net";
 
-pub(crate) fn forwarding() -> Result<Forwarding, Error> {
+/// Reads whether Linux forwards packets.
+///
+/// # Errors
+/// When the sysctls cannot be read.
+pub fn forwarding() -> Result<Forwarding, Error> {
     // Since Linux 6.17 (commit f24987ef6959) IPv6 forwarding can be on for a single device, as IPv4 forwarding always
     // could.
     Ok(Forwarding {

@@ -10,7 +10,7 @@ use std::{
 use tree::{package, shunt};
 
 /// Files that the lines name.
-const FILES: [(&str, &str); 14] = [
+const FILES: [(&str, &str); 16] = [
     ("foreign.json", "{\"tool\": \"other\", \"runs\": []}\n"),
     ("words.txt", "no JSON\n"),
     ("text.txt", "127.0.0.1 localhost\n"),
@@ -25,10 +25,12 @@ const FILES: [(&str, &str); 14] = [
     ("value.toml", "max_flows = \"many\"\n"),
     ("word.toml", "savings = yes\n"),
     ("unquoted.toml", "limits = ignore\n"),
+    ("qos.toml", "[qos]\nrate = \"10M\"\n"),
+    ("port.toml", "[[flow]]\nin_port = \"a\"\nproto = \"udp\"\nsrc = \"192.0.2.1:5\"\n"),
 ];
 
 /// What is typed, the exit code, the thing, and the way out.
-static BAD: [(&str, i32, &str, &str); 312] = [
+static BAD: [(&str, i32, &str, &str); 320] = [
     ("start", 2, "'start'", "`shunt up` starts an instance"),
     ("upp", 2, "'upp'", "'up'"),
     ("disable laptop", 2, "'disable'", "`shunt off HOST`"),
@@ -40,6 +42,20 @@ static BAD: [(&str, i32, &str, &str); 312] = [
     ("why 192.168.1.2:99999", 2, "`99999`", "1 to 65535"),
     ("why foo", 2, "`foo`", "such as 192.0.2.1"),
     ("why --dport 99999", 2, "99999", "1 to 65535"),
+    ("off 192.168.1.0/255.255.255.0", 2, "`192.168.1.0/255.255.255.0`", "as a prefix length: 192.168.1.0/24"),
+    ("off tcp/443", 2, "`tcp/443`", "`tcp --dport 443`"),
+    ("flush all", 2, "'all'", "`shunt flush`"),
+    ("gen --tx a --rx b --ip 6", 2, "'--ip'", "IPv6 with `--ipv6`"),
+    (
+        "bench sweep --tx lo --rx lo --dut-agent root@far",
+        2,
+        "--dut-agent root@far",
+        "expected ssh://root@far or http://",
+    ),
+    ("qos load qos.toml", 18, "qos.toml: line 2: rate: expected a table", "[qos.wan0]"),
+    ("flow load port.toml", 18, "port.toml: line 4: src: `192.0.2.1:5` has a port", "`sport`"),
+    ("conntrack --state ESTABLISHED", 2, "'--state'", "`conntrack -L -p tcp --state STATE`"),
+    ("watch --dev lan0", 2, "'--dev'", "`shunt flows --dev PORT`"),
     ("off lan0", 2, "`lan0`", "such as 192.0.2.1"),
     ("off --for 10m", 2, "--for", "name a host"),
     ("watch --for 5x", 2, "'5x'", "such as 500ms, 30s, 10m or 2h"),
@@ -268,7 +284,6 @@ static BAD: [(&str, i32, &str, &str); 312] = [
     ("conntrack -E", 2, "'-E'", "`shunt watch`"),
     ("conntrack list", 2, "'list'", "did you mean `shunt conntrack`?"),
     ("conntrack -f ipv4", 2, "'-f'", "shunt conntrack --help"),
-    ("conntrack --state ESTABLISHED", 2, "'--state'", "`shunt flows` has this option"),
     ("restart --port lan0", 2, "'--port'", "`shunt down`, then `shunt up --port lan0`"),
     ("restart --engine=tc", 2, "'--engine'", "`shunt up --engine=tc`"),
     ("reload --engine xdp", 2, "'--engine'", "`shunt up --engine xdp`"),

@@ -40,6 +40,8 @@ pub struct Candidate {
     pub(crate) looks: [Option<Look>; 2],
     /// After a second look: the next hops to the sources of both tuples that do not answer.
     pub(crate) silent_hops: [Option<SilentHop>; 2],
+    /// After a second look: whether Linux forwards packets of this address family.
+    pub(crate) is_forwarding: Option<bool>,
     /// Seconds since conntrack last saw a packet, as far as its timeout tells.
     pub(crate) tracked_ago_s: Option<u64>,
 }
@@ -147,7 +149,10 @@ impl Search {
             Some([tracked.orig.count?, tracked.reply.count?])
         };
         let mut hops: HashMap<IpAddr, Option<SilentHop>> = HashMap::new();
+        let forwarding = shunt_kernel::forwarding()?;
         for candidate in &mut candidates {
+            let is_v4 = candidate.tuples[0].src.is_ipv4();
+            candidate.is_forwarding = Some(if is_v4 { forwarding.v4 } else { forwarding.v6 });
             for (tuple, silent) in candidate.tuples.iter().zip(&mut candidate.silent_hops) {
                 *silent = match hops.entry(tuple.src) {
                     Slot::Occupied(known) => *known.get(),
@@ -452,6 +457,7 @@ impl Candidate {
             devices: [BTreeSet::new(), BTreeSet::new()],
             looks: [None, None],
             silent_hops: [None, None],
+            is_forwarding: None,
             tracked_ago_s: None,
         }
     }

@@ -237,6 +237,39 @@ fn why_tells_packets_that_are_dropped_from_none() {
     shunt.done("down");
 }
 
+/// A connection that was fast, on a router that forwards no more, and then without its LAN port.
+#[test]
+fn why_names_what_stops_every_packet() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(RULES);
+    let shunt = Shunt::on(lab.router());
+    shunt.done("up --engine tc");
+    let there = Crossing::between(lab.lan(), lab.wan());
+    says(&shunt, "--dport 5000", None, || drop(there.pass(&udp(&lab, 5000))));
+    for (change, what, remedy) in [
+        (
+            "sysctl -w net.ipv4.ip_forward=0",
+            "Linux does not forward: net.ipv4.ip_forward is 0",
+            "`sysctl -w net.ipv4.ip_forward=1`",
+        ),
+        ("ip link set r0 down", "r0 is down", "`ip link set r0 up`"),
+    ] {
+        lab.router().run(change);
+        let because = wait_for(AGAIN, || {
+            there.from.send(&udp(&lab, 5000));
+            let printed = shunt.run("why --json --dport 5000");
+            let found: Value = serde_json::from_str(&printed.out).ok()?;
+            let because = found["connections"][0]["directions"][0]["because"].clone();
+            because["detail"].as_str()?.starts_with(what).then_some(because)
+        });
+        let because = because.unwrap_or_else(|| panic!("{change}: {:?}", shunt.run("why --dport 5000")));
+        assert_eq!(because["remedy"], remedy, "{because:#}");
+    }
+    shunt.done("down");
+}
+
 /// A flow that has had no packet for `idle` leaves the table; its connection stays in conntrack.
 #[test]
 fn why_calls_a_connection_without_packets_idle() {

@@ -1,6 +1,6 @@
 //! What is known about one direction of a connection.
 
-use shunt_api::{DirectionName, FilterHook, FlowState, PortFilter, Tracked};
+use shunt_api::{DirectionName, Family, FilterHook, FlowState, PortFilter, Tracked};
 use std::net::IpAddr;
 
 /// The name of a reason (`miss`, `no-conntrack`, ...), as `shunt status` counts it.
@@ -65,10 +65,23 @@ pub struct DirectionFacts<'a> {
     pub reprove_s: u64,
     /// The receiver, if Linux has no route to it.
     pub no_route_to: Option<IpAddr>,
+    /// What keeps every packet of the direction from being forwarded; `None` if nothing is known to.
+    pub obstacle: Option<Obstacle>,
     /// Seconds since packets of the direction have come again after its last fast one; `None` if that is not sure.
     pub later_packets_s: Option<u64>,
     /// Seconds since the epoch last moved, and the cause; `None` if it has not moved since the daemon started.
     pub epoch_moved: Option<(u64, String)>,
+}
+
+/// What keeps every packet of a direction from being forwarded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The device of the sender or of the receiver is not up.
+    Down(String),
+    /// The device of the sender or of the receiver is up and has no carrier.
+    NoCarrier(String),
+    /// Linux forwards no packet of this address family.
+    NotForwarding(Family),
 }
 
 /// What was seen of a direction while somebody watched it for a moment.

@@ -54,6 +54,7 @@ fn facts(tracked: &Tracked) -> DirectionFacts<'_> {
         off_ports: [None, None],
         bridged_off_ports: [Vec::new(), Vec::new()],
         silent_hop: None,
+        obstacle: None,
         look: None,
         tracked_ago_s: None,
         later_ago_s: None,
@@ -536,4 +537,43 @@ fn only_answers_that_silence_could_explain_are_doubtful() {
     assert!(
         !is_doubtful(None, None) && !is_doubtful(Some("off"), None) && !is_doubtful(Some("tcp-flags"), None)
     );
+}
+
+#[test]
+fn what_stops_every_packet_is_named() {
+    let udp = tracked(17, None, GOOD);
+    let down = Obstacle::Down("lan0".to_owned());
+    let silent = DirectionFacts {
+        flow: flow(FlowState::Stale),
+        last_use: Some(LastUse { ago_s: 20, fast: true }),
+        packets_seen: 0,
+        look: Some(Look { counted: Some(0), ..Look::default() }),
+        obstacle: Some(down),
+        ..facts(&udp)
+    };
+    let verdict = silent.verdict();
+    assert_eq!((verdict.slow, verdict.detail.as_str()), (Some("stale"), "lan0 is down"));
+    assert_eq!(verdict.idle, Some(Idle { for_s: Some(20), was_fast: Some(true) }));
+    assert_eq!(verdict.remedy.as_deref(), Some("`ip link set lan0 up`"));
+
+    let stayed = Stayed { port: "lan0".to_owned(), ago_s: 1 };
+    let look = Look { counted: Some(0), arrived: 3, stayed: Some(stayed), ..Look::default() };
+    let not_forwarding = Some(Obstacle::NotForwarding(Family::V4));
+    let stopped = DirectionFacts { look: Some(look), obstacle: not_forwarding.clone(), ..silent.clone() };
+    let verdict = stopped.verdict();
+    assert!(
+        verdict
+            .detail
+            .starts_with("Linux does not forward: net.ipv4.ip_forward is 0; packets arrive on lan0")
+    );
+    assert_eq!(verdict.remedy.as_deref(), Some("`sysctl -w net.ipv4.ip_forward=1`"));
+
+    let fast = DirectionFacts {
+        flow: flow(FlowState::Active),
+        obstacle: not_forwarding,
+        last_use: None,
+        look: None,
+        ..silent
+    };
+    assert_eq!(fast.verdict().slow, None, "packets are forwarded after all");
 }

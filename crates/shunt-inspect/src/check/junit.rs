@@ -72,6 +72,7 @@ mod tests {
             cases: cases.to_vec(),
             without_peer: 0,
             lost: None,
+            unconnected: None,
         };
         let text = junit(&report);
         let document = roxmltree::Document::parse(&text).expect("well-formed");

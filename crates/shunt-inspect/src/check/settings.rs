@@ -28,6 +28,14 @@ fn offered(port: &Port, option: char) -> Result<Vec<(String, String)>, Fault> {
 pub(super) fn link(wire: &Wire) -> Checked {
     let arrived = wire.both_ways(&sixty(FRAMES))?;
     let count = arrived.arrived;
+    if count == 0 {
+        let [port, peer] = &wire.ends;
+        return Err(Fault::Unconnected(format!(
+            "none of {} frames arrived, in either direction: no cable connects {port} and {peer}, or it carries nothing; \
+             name the port at the other end of the cable with --peer",
+            arrived.sent
+        )));
+    }
     let mode = wire.ends[0].run(PortCommand::Modes).unwrap_or_default();
     let words = ["Speed:", "Duplex:", "Auto-negotiation:", "Link partner advertised link modes:"];
     let lines = mode.lines().map(str::trim).filter(|line| words.iter().any(|word| line.starts_with(word)));

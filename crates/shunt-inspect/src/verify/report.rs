@@ -111,7 +111,7 @@ pub struct Difference {
     pub at: usize,
     /// The packet as it entered, in hexadecimal; zeros stand for what a router rewrites.
     pub entered: String,
-    /// The packet as it left; empty if it was lost.
+    /// The packet as it left; empty if it was lost, or left with the same bytes.
     pub left: String,
     /// Places among these bytes that differ.
     pub differing: Vec<usize>,
@@ -266,6 +266,9 @@ fn shown(flow: &str, finding: &Finding, follower: &Follower) -> Difference {
     let counted = follower.tallies.get(way).and_then(|tally| tally.faults.get(fault));
     let mut what = Vec::new();
     if let Some(left) = left {
+        if *fault == Fault::Order {
+            what.push("it left behind a packet that had entered after it".to_owned());
+        }
         if *fault == Fault::Checksum {
             what.push("the checksum was right when the packet entered, and wrong when it left".to_owned());
         }
@@ -293,7 +296,7 @@ fn shown(flow: &str, finding: &Finding, follower: &Follower) -> Difference {
         what,
         at: window.start,
         entered: hex(&entered.kept),
-        left: hex(left_bytes),
+        left: if differing.is_empty() { String::new() } else { hex(left_bytes) },
         differing: differing.iter().filter(|at| window.contains(at)).map(|at| at - window.start).collect(),
     }
 }
@@ -356,7 +359,7 @@ fn judge(report: &mut Report, flows: &Followed<'_>, undecided: u64, reasons: &BT
     if flows.is_empty() {
         if report.unknown.is_empty() {
             report.unknown.push(
-                "no connection is on the fast path, or none matches; `shunt flows` lists those that are"
+                "no connection is on the fast path; `shunt status` names lasting causes, `shunt why HOST` those of a host"
                     .to_owned(),
             );
         }

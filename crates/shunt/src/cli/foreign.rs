@@ -72,9 +72,21 @@ pub(super) fn of_another_program(words: &[OsString], error: &clap::Error) -> Opt
             let options = rest.join(" ");
             Some(format!("`shunt conntrack` only lists the table; `conntrack {options}` of Linux does that"))
         }
+        "shunt flush" if matches!(wrong.as_str(), "all" | "any" | "everything") => {
+            Some("it is about all connections anyway: `shunt flush`".to_owned())
+        }
         "shunt flush" if !wrong.starts_with('-') && !matches!(wrong.as_str(), "tcp" | "udp") => Some(format!(
             "it is about all connections; `shunt off {wrong}`, then `shunt on {wrong}`, sends those of a host back"
         )),
+        "shunt conntrack" if wrong == "--state" => {
+            Some("`conntrack -L -p tcp --state STATE` of Linux selects by it".to_owned())
+        }
+        "shunt gen" if ["--ip", "--family", "--ip-version"].contains(&wrong.split('=').next().unwrap_or(&wrong)) => {
+            Some("it sends IPv4, or IPv6 with `--ipv6` (`-6`)".to_owned())
+        }
+        "shunt watch" if matches!(wrong.as_str(), "--dev" | "--port" | "--interface") => {
+            Some("it shows events of all ports; `shunt flows --dev PORT` lists the connections of one".to_owned())
+        }
         "shunt conntrack" if matches!(wrong.as_str(), "-E" | "--event") => {
             Some("`shunt watch` shows events of connections as they happen".to_owned())
         }

@@ -129,6 +129,10 @@ impl RemoteAgent {
     /// `http://ADDRESS:PORT`. Checks that it answers, takes the token, is of our version and has the right use.
     pub(crate) fn open(url: &str, token_file: Option<&Path>, of: AgentUse) -> Result<Self, Failure> {
         if !url.starts_with("ssh:") {
+            if !url.starts_with("http:") {
+                let why = format!("expected ssh://{url} or http://ADDRESS:PORT");
+                return Err(usage(format!("{} {url}: {why}", of.option())));
+            }
             return Self::connect(url, token::read(token_file, of.token_option())?, of);
         }
         if token_file.is_some() {

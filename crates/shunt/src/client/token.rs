@@ -17,7 +17,9 @@ pub(crate) fn read(file: Option<&Path>, option: &str) -> Result<Token, Failure> 
     let text = env::var(VARIABLE).map_err(|_| {
         Failure::new(
             FailureCode::BadConfig,
-            format!("no token: name a file with {option}, or set {VARIABLE}"),
+            format!(
+                "no token: name a file with {option}, or set {VARIABLE}; `(umask 077; openssl rand -hex 16 > FILE)` makes one"
+            ),
         )
     })?;
     Token::parse(&text, VARIABLE)

@@ -5,6 +5,7 @@
 //! and how certain it is.
 
 mod gain;
+pub(super) mod record;
 pub(crate) mod view;
 
 use super::{arguments::duration, link::read, measure::measure_and_show, model};
@@ -16,6 +17,7 @@ use crate::{
 };
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
+use record::{are_recorded, is_record};
 use shunt_api::{Failure, FailureCode};
 use shunt_gen::{Rate, Shape, Sizes};
 use shunt_inspect::{
@@ -33,7 +35,7 @@ use std::{
     collections::BTreeMap,
     fs,
     net::{Ipv4Addr, SocketAddr},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -188,17 +190,6 @@ impl DoctorPlan {
         })
         .await
     }
-}
-
-/// Whether `shunt doctor --record` wrote this file.
-fn is_record(path: &Path) -> bool {
-    let read = |text: String| serde_json::from_str::<Vec<System>>(&text).is_ok_and(|all| are_recorded(&all));
-    fs::read_to_string(path).is_ok_and(read)
-}
-
-/// Whether these are systems, and not a list of something else: each has a port.
-fn are_recorded(systems: &[System]) -> bool {
-    !systems.is_empty() && systems.iter().all(|system| !system.link.nic.name.is_empty())
 }
 
 fn answer(systems: Vec<System>, board: Option<&Case>) -> Examination {

@@ -178,12 +178,11 @@ impl Command for FlowArgs {
                 Counted::new(add(client, table).await?, "entry", |entries| format!("{entries} added"))
             }
             Change::Remove(removal) => {
-                let only_route =
-                    removal.route.first().filter(|_| removal.flow.is_empty() && !removal.all).cloned();
+                let what = named(&removal);
                 let removed = remove(client, removal).await?;
-                if let Some(route) = only_route.filter(|_| removed.count == 0) {
+                if let Some(what) = what.filter(|_| removed.count == 0) {
                     let why = format!(
-                        "no route `{route}`; `shunt flow show` lists the routes and flows that there are"
+                        "there is no {what}; `shunt flow show` lists the routes and flows that there are"
                     );
                     return Err(Failure::new(FailureCode::NoConnection, why).into());
                 }
@@ -278,6 +277,17 @@ impl DelArgs {
             removal.route.extend(table.route.into_iter().map(|route| route.name));
         }
         Ok(removal)
+    }
+}
+
+/// What is to be removed, in words; None if that is whatever there is.
+fn named(removal: &StaticRemoval) -> Option<String> {
+    match (removal.flow.as_slice(), removal.route.as_slice()) {
+        _ if removal.all => None,
+        ([], []) => None,
+        ([], [route]) => Some(format!("route `{route}`")),
+        ([flow], []) => Some(format!("flow {flow}")),
+        (..) => Some("flow or route of this file".to_owned()),
     }
 }
 

@@ -14,7 +14,8 @@ use clap_complete::engine::ArgValueCandidates;
 use hyper::Method;
 use nix::net::if_::if_nametoindex;
 use shunt_api::{
-    BitRate, Bytes, Config, Failure, FailureCode, PortQos, QosRemoval, QosStatus, QosTable, check_qos,
+    BitRate, Bytes, Config, Engine, Failure, FailureCode, PortQos, QosRemoval, QosStatus, QosTable, Status,
+    check_qos,
 };
 use std::{
     fs,
@@ -156,7 +157,17 @@ async fn queues(client: &Client, ports: &[String]) -> anyhow::Result<Vec<QosStat
         if if_nametoindex(unknown.as_str()).is_err() {
             return Err(no_device(unknown).into());
         }
-        let why = format!("`{unknown}` has no queues; set some with `shunt qos set {unknown} --rate 100M`");
+        let status: Status = client.get("/v1/status").await?;
+        let engine = status.ports.iter().find(|port| port.name == *unknown).map(|port| port.engine);
+        let remedy = match engine {
+            Some(Engine::External) => format!("set some with `shunt qos set {unknown} --rate 100M`"),
+            Some(engine) => format!(
+                "only the external engine has some, and {unknown} uses {engine}; `tc -s qdisc show dev {unknown}` shows \
+                 those of Linux"
+            ),
+            None => "it is not a port of this instance".to_owned(),
+        };
+        let why = format!("`{unknown}` has no queues: {remedy}");
         return Err(Failure::new(FailureCode::PortMissing, why).into());
     }
     all.retain(|status| ports.is_empty() || ports.contains(&status.port));

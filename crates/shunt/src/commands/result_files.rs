@@ -1,5 +1,6 @@
 //! Files of results that `--keep` writes, and that `shunt compare` and `shunt report` read.
 
+use super::doctor::record::is_record;
 use crate::failure::{bad_file, unreadable_results, unwritable};
 use shunt_api::Failure;
 use shunt_lab::{ReadError, Results, ResultsFile};
@@ -7,7 +8,13 @@ use std::path::{Path, PathBuf};
 
 /// Reads a whole file of results.
 pub(crate) fn read(path: &Path) -> Result<Results, Failure> {
-    Results::read(path).map_err(|error| unreadable_results(path, error))
+    Results::read(path).map_err(|error| match error {
+        ReadError::Format if is_record(path) => {
+            let shows = format!("`shunt doctor --recorded {}` shows it", path.display());
+            bad_file(path, format!("a record of `shunt doctor`, not a Shunt result file: {shows}"))
+        }
+        other => unreadable_results(path, other),
+    })
 }
 
 /// Opens a file for new runs; runs that the file has already are kept.

@@ -20,10 +20,10 @@ use nix::unistd::geteuid;
 use serde::Serialize;
 use shunt_api::{
     Connection, Count, Direction, Engine, EnteringTap, Failure, FailureCode, FlowState, Instance, OffBy,
-    OffRule, Selection, TapRequest, Verdict, Verified,
+    OffRule, Selection, Status, TapRequest, Verdict, Verified,
 };
 use shunt_inspect::verify::{self, Flow, Owner, Request, Taps, VerifyError, Way};
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 const STARTED: &str = "shunt: verifying; Ctrl-C ends it and shows what was seen\n";
 /// The path of the programs that see the frames which XDP forwards.
@@ -93,14 +93,13 @@ impl Command for VerifyArgs {
         let selections = which.look_up(&context.client).await?;
         let all: Vec<Connection> =
             context.client.get(&format!("/v1/flows?rate_over_ms={RATE_OVER_MS}")).await?;
-        let mut chosen = choose(all, &selections, limit);
+        let held = Held::read(&context.client).await?;
+        let mut chosen = choose(all, &selections, limit, &held);
         if chosen.connections.is_empty() {
-            let is_of_verify = |rule: &OffRule| rule.by == OffBy::Verify;
-            let others = rules(&context.client).await?.iter().any(is_of_verify);
-            if !others && !which.are_all() {
+            chosen.doubts.extend(held.is_in_use().then(|| IN_USE.to_owned()));
+            if chosen.doubts.is_empty() && !which.are_all() {
                 return Err(none_is_fast(which.words()).into());
             }
-            chosen.doubts.extend(others.then(|| IN_USE.to_owned()));
         }
         let of_each: Vec<Selection> = chosen.connections.iter().map(only).collect();
         let request = Request { flows: flows(&chosen.connections), time, doubts: chosen.doubts };
@@ -108,8 +107,11 @@ impl Command for VerifyArgs {
         measure_and_show(show, move |stop| {
             let connections = of_each.len();
             let mut paths = Paths::new(&instance, of_each)?;
-            let report =
+            let mut report =
                 verify::run(&request, stop, &mut paths, || write_stderr(STARTED)).map_err(failure)?;
+            if report.verdict == Verdict::CannotTell {
+                report.unknown.extend(paths.captures(&request.flows));
+            }
             if connections > 0 {
                 paths.note(report.verdict, connections);
             }
@@ -140,8 +142,57 @@ struct Chosen {
 /// A flow that lost its place on the fast path in the last seconds gets it back with its next packets.
 const RETURNS_S: u64 = 5;
 
+/// What holds connections on the slow path for as long as it lasts.
+#[derive(Debug, Default)]
+struct Held {
+    /// The ports on which packet sockets capture.
+    captured: BTreeSet<String>,
+    off: Vec<OffRule>,
+}
+
+impl Held {
+    async fn read(client: &Client) -> anyhow::Result<Self> {
+        Ok(Self { captured: captured(client).await?, off: rules(client).await? })
+    }
+
+    /// Whether another run has connections.
+    fn is_in_use(&self) -> bool {
+        self.off.iter().any(|rule| rule.by == OffBy::Verify)
+    }
+
+    /// Whether the owner has turned off the fast path for this connection.
+    fn is_off(&self, one: &Connection) -> bool {
+        let mut own = self.off.iter().filter(|rule| rule.by == OffBy::Owner);
+        own.any(|rule| rule.which.has(one.proto, &[one.orig, one.reply]))
+    }
+
+    /// The captured ports of these connections.
+    fn captured_of<'c>(&self, connections: impl Iterator<Item = &'c Connection>) -> BTreeSet<String> {
+        let ports = connections.flat_map(|one| &one.directions).flat_map(|one| [&one.in_port, &one.out_port]);
+        ports.filter(|port| self.captured.contains(*port)).cloned().collect()
+    }
+}
+
+/// The ports whose flows are slow since a packet socket captures on them.
+async fn captured(client: &Client) -> anyhow::Result<BTreeSet<String>> {
+    let status: Status = client.get("/v1/status").await?;
+    Ok(status.ports.into_iter().filter(|port| port.captured).map(|port| port.name).collect())
+}
+
+/// What is said of captures on these ports.
+fn captures(ports: &BTreeSet<String>) -> Option<String> {
+    let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
+    (!ports.is_empty()).then(|| {
+        format!(
+            "a packet socket (tcpdump, an IDS) captures on {}, so all connections there take the slow path: end the \
+             capture, or set `captures = \"ignore\"`",
+            ports.join(", ")
+        )
+    })
+}
+
 /// The busiest fast connections of these selections.
-fn choose(mut all: Vec<Connection>, selections: &[Selection], limit: usize) -> Chosen {
+fn choose(mut all: Vec<Connection>, selections: &[Selection], limit: usize, held: &Held) -> Chosen {
     let is_selected =
         |one: &Connection| selections.iter().any(|which| which.has(one.proto, &[one.orig, one.reply]));
     all.retain(is_selected);
@@ -153,18 +204,43 @@ fn choose(mut all: Vec<Connection>, selections: &[Selection], limit: usize) -> C
         let by = "forwarded by the engine external, whose packets cannot be observed";
         doubts.push(format!("{} {by}", units::count(others as u64, "flow")));
     }
-    let is_back_soon = |one: &&Connection| {
-        matches!(one.state, FlowState::Pending | FlowState::Stale) && one.idle_s <= RETURNS_S
-    };
-    let back_soon = all.iter().filter(is_back_soon).count();
-    all.retain(|one| observed(one).next().is_some());
-    if all.is_empty() && back_soon > 0 {
-        let back = "soon back on the fast path, by the next packets, which prove the flows again: try again in a few seconds";
-        doubts.push(format!("{} {back}", units::count(back_soon as u64, "connection")));
+    let (observable, slow): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|one| observed(one).next().is_some());
+    let mut all = observable;
+    if all.is_empty() {
+        doubts.extend(why_slow(&slow, held));
     }
     all.sort_by_key(|one| std::cmp::Reverse((one.rate_pps, one.packets)));
     all.truncate(limit);
     Chosen { connections: all, doubts }
+}
+
+/// Why none of these connections is on the fast path, if that is known.
+fn why_slow(slow: &[Connection], held: &Held) -> Vec<String> {
+    let mut why = Vec::new();
+    let (off, slow): (Vec<_>, Vec<_>) = slow.iter().partition(|one| held.is_off(one));
+    if !off.is_empty() {
+        let by = "off by `shunt off`, which lists its rules; `shunt on` removes them";
+        why.push(format!("{} {by}", units::count(off.len() as u64, "connection")));
+    }
+    // Connections that began after a capture have no flow.
+    let captured = if off.is_empty() && slow.is_empty() {
+        held.captured.clone()
+    } else {
+        held.captured_of(slow.iter().copied())
+    };
+    why.extend(captures(&captured));
+    let is_back_soon = |one: &&&Connection| {
+        let is_learned =
+            matches!(one.state, FlowState::Pending | FlowState::Stale) && one.idle_s <= RETURNS_S;
+        is_learned && held.captured_of(std::iter::once(**one)).is_empty()
+    };
+    let back_soon = slow.iter().filter(is_back_soon).count();
+    if back_soon > 0 {
+        let back = "soon back on the fast path, by the next packets, which prove the flows again: try again in a few seconds";
+        why.push(format!("{} {back}", units::count(back_soon as u64, "connection")));
+    }
+    why
 }
 
 /// The directions whose packets can be observed: those that tc or XDP forwards.
@@ -223,6 +299,14 @@ impl Paths {
         if let Err(why) = self.ask(Method::POST, HISTORY, &verified) {
             write_stderr(&format!("shunt: the verdict is not in the history: {why}\n"));
         }
+    }
+
+    /// The captures that keep some of these flows slow. A daemon that does not answer tells of none.
+    fn captures(&self, flows: &[Flow]) -> Option<String> {
+        let captured = self.runtime.block_on(captured(&self.client)).ok()?;
+        let is_of_flows =
+            |port: &String| flows.iter().any(|one| [&one.in_port, &one.out_port].contains(&port));
+        captures(&captured.into_iter().filter(is_of_flows).collect())
     }
 
     fn ask<B: Serialize + Sync>(&self, method: Method, path: &str, body: &B) -> Result<(), String> {

@@ -8,14 +8,14 @@ use crate::{
     off_rules::unix_time,
     reasons,
 };
-use shunt_api::{Because, DirectionName, Engine, Explained, FlowState, MarkMatch, Tuple, Why};
+use shunt_api::{Because, DirectionName, Engine, Explained, Family, FlowState, MarkMatch, Tuple, Why};
 use shunt_bpf::{
     Entry, Epochs, Key,
     abi::{self, Reason, Sighting},
 };
 use shunt_core::{
-    DirectionFacts, FlowFacts, LastUse, LearningBlocked, Look, PortFacts, Stayed, TickClock, Traffic,
-    WINDOW_S,
+    DirectionFacts, FlowFacts, LastUse, LearningBlocked, Link, Look, Obstacle, PortFacts, Stayed, TickClock,
+    Traffic, WINDOW_S,
 };
 use std::collections::BTreeSet;
 
@@ -116,6 +116,7 @@ fn direction_facts<'c>(
         later_packets_s: later_packets_s(candidate, sighting, window_age_s, last_use.map(|last| last.ago_s)),
         silent_hop: candidate.silent_hops[1 - at]
             .map(|hop| format!("{} on {}", hop.addr, daemon.name(hop.ifindex))),
+        obstacle: obstacle(daemon, candidate, flow, at),
         look: candidate.looks[at].as_ref().map(|look| look_facts(daemon, look, clock)),
         epoch_moved: daemon.last_move.map(|(at, cause)| (at.elapsed().as_secs(), cause.to_string())),
     }
@@ -182,6 +183,33 @@ fn needs_reply(daemon: &Daemon, traffic: Traffic) -> Option<String> {
     let (unanswered, held) = (traffic & Traffic::UNANSWERED, held(daemon));
     let alone = held.meets(unanswered) && !held.meets(traffic - unanswered);
     alone.then(|| daemon.core.holding_rule(unanswered))
+}
+
+/// What keeps every packet of this direction from being forwarded. Routes of a device that is down are gone, so that
+/// only the flow knows the device.
+fn obstacle(
+    daemon: &Daemon,
+    candidate: &Candidate,
+    flow: Option<&(Key, Entry)>,
+    at: usize,
+) -> Option<Obstacle> {
+    let in_port = flow.map(|(key, _)| key_ingress(key).0);
+    let out_port = flow.and_then(|(_, entry)| daemon.plane.ifindex_at(entry.flow.out_slot));
+    let stops = |devices: &BTreeSet<u32>, port: Option<u32>| {
+        let is_of_host = |link: &&Link| devices.contains(&link.ifindex) || port == Some(link.ifindex);
+        daemon.core.links().filter(is_of_host).find_map(|link| match (link.up, link.carrier) {
+            (false, _) => Some(Obstacle::Down(link.name.clone())),
+            (true, false) => Some(Obstacle::NoCarrier(link.name.clone())),
+            (true, true) => None,
+        })
+    };
+    let look = candidate.looks[at].as_ref()?;
+    let at_sender = stops(&candidate.devices[at], in_port).filter(|_| look.arrived == 0);
+    let is_bridged = daemon.core.ports().any(|(port, _)| port.master.is_some());
+    let family = if candidate.tuples[0].src.is_ipv4() { Family::V4 } else { Family::V6 };
+    let is_off = candidate.is_forwarding == Some(false) && !candidate.local && !is_bridged;
+    let not_forwarding = is_off.then_some(Obstacle::NotForwarding(family));
+    at_sender.or(not_forwarding).or_else(|| stops(&candidate.devices[1 - at], out_port))
 }
 
 /// The device by which Linux routes to a host, if it is neither a port nor on top of one.

@@ -56,6 +56,9 @@ fn failure(report: &Report) -> Option<Failure> {
     if let Some(why) = &report.lost {
         return Some(Failure::new(FailureCode::DutUnavailable, why.clone()));
     }
+    if let Some(why) = &report.unconnected {
+        return Some(Failure::new(FailureCode::CheckFailed, format!("{}: {why}", report.port)));
+    }
     let named = |outcome| {
         let cases = report.cases.iter().filter(|case| case.outcome == outcome);
         cases.map(|case| case.case.as_str()).collect::<Vec<_>>().join(", ")
@@ -107,6 +110,7 @@ mod tests {
             cases: ["link", "rings", "mac"].map(case).to_vec(),
             without_peer: 2,
             lost: None,
+            unconnected: None,
         };
         assert_eq!(report.text(Format::default()), "");
         assert!(report.text(Format { verbose: true, ..Format::default() }).contains("impossible  link"));

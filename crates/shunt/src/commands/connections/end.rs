@@ -79,7 +79,7 @@ fn place_and_port(text: &str) -> Result<(Place, Option<u16>), String> {
         let host = rest.split(['/', ':']).next().unwrap_or_default();
         return Err(format!("`{text}`: expected a host without `://` and a path, such as `{host}`"));
     }
-    if let Some((proto, port)) = text.split_once(':')
+    if let Some((proto, port)) = text.split_once([':', '/'])
         && self::proto(proto).is_some()
         && l4_port(port).is_ok()
     {

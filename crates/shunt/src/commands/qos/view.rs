@@ -12,7 +12,8 @@ impl Text for Vec<QosStatus> {
 
 fn describe(all: &[QosStatus]) -> String {
     if all.is_empty() {
-        return "no port has queues; set some with `shunt qos set PORT --rate 100M`, or in [qos.PORT] of the configuration file\n"
+        return "no port has queues; `shunt qos set PORT --rate 100M`, or [qos.PORT] of the configuration file, gives some to \
+                a port of the external engine; `tc -s qdisc` shows those of Linux\n"
             .to_owned();
     }
     all.iter().map(port).collect::<Vec<_>>().join("\n")

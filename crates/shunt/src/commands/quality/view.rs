@@ -140,8 +140,17 @@ fn why(shown: &Shown) -> String {
         }
         None => undecided(report)
             .or_else(|| long(report))
-            .unwrap_or_else(|| "too little traffic; the list below says what is missing".to_owned()),
+            .unwrap_or_else(|| too_little(report).to_owned()),
     }
+}
+
+/// What is too little for an answer.
+fn too_little(report: &Report) -> &'static str {
+    let is_of_round_trips = |one: &Finding| one.symptom == Symptom::Waits && one.part != Part::Router;
+    if report.unknown.iter().all(is_of_round_trips) {
+        return "too few round trips; a longer run, or more connections, would tell";
+    }
+    "too little traffic; the list below says what is missing"
 }
 
 /// A side whose segments came in another order, as lost ones do that are sent again.

@@ -54,6 +54,27 @@ fn drops_of_the_fast_path_alone_are_not_called_lost() {
 }
 
 #[test]
+fn what_both_paths_do_is_not_blamed_on_the_fast_one() {
+    let why = |fault: verify::Fault, fast: u64, slow: u64| {
+        let mut report = verify::Report { verdict: Verdict::Differs, ..sample::equal() };
+        for (way, packets) in [(verify::Way::Fast, fast), (verify::Way::Slow, slow)] {
+            report.paths.get_mut(&way).unwrap().faults.insert(fault, packets);
+        }
+        Answer::failure(&report).unwrap().message
+    };
+    use verify::Fault::{Bytes, Order};
+    assert!(why(Bytes, 4, 0).starts_with("packets differ from what Linux sends: Shunt changes them, or "));
+    assert!(why(Bytes, 4, 4).starts_with("packets change on the slow path, too: something besides Shunt"));
+    assert!(why(Bytes, 0, 4).starts_with("packets change on the slow path: something besides Shunt"));
+    assert!(why(Order, 40, 0).starts_with("packets of the fast path leave out of order; `shunt off`"));
+    assert!(
+        why(Order, 40, 43).starts_with("packets leave out of order on the slow path, too: something besides")
+    );
+    assert!(why(Order, 0, 43).starts_with("packets leave out of order on the slow path: something besides"));
+    assert!(why(Order, 400, 3).contains("on the fast path more often than on the slow one; `shunt off`"));
+}
+
+#[test]
 fn the_exit_code_is_the_verdict() {
     let code = |verdict: Verdict| {
         let report = verify::Report { verdict, ..sample::equal() };
@@ -61,6 +82,15 @@ fn the_exit_code_is_the_verdict() {
     };
     let verdicts = [Verdict::Equal, Verdict::Differs, Verdict::CannotTell];
     assert_eq!(verdicts.map(code), [None, Some(1), Some(2)]);
+}
+
+fn owners_rule() -> OffRule {
+    OffRule {
+        which: Selection::default(),
+        left_s: None,
+        by: OffBy::Owner,
+        names: shunt_api::EndNames::default(),
+    }
 }
 
 #[test]
@@ -80,12 +110,12 @@ fn only_active_connections_of_the_engines_tc_and_xdp_are_followed() {
         connection(Engine::Xdp, FlowState::Active, 500),
         connection(Engine::Tc, FlowState::Stale, 5000),
     ];
-    let chosen = choose(all.clone(), &[Selection::default()], 8);
+    let chosen = choose(all.clone(), &[Selection::default()], 8, &Held::default());
     assert_eq!(chosen.connections.iter().map(|one| one.rate_pps).collect::<Vec<_>>(), [500, 50, 5]);
     assert!(chosen.doubts[0].starts_with("2 flows forwarded by the engine external"));
-    assert_eq!(choose(all.clone(), &[Selection::default()], 1).connections.len(), 1);
+    assert_eq!(choose(all.clone(), &[Selection::default()], 1, &Held::default()).connections.len(), 1);
     let stale = [connection(Engine::Tc, FlowState::Stale, 5000)];
-    let waits = choose(stale.to_vec(), &[Selection::default()], 8);
+    let waits = choose(stale.to_vec(), &[Selection::default()], 8, &Held::default());
     assert!(
         waits.connections.is_empty() && waits.doubts[0].starts_with("1 connection soon back"),
         "{:?}",
@@ -93,11 +123,27 @@ fn only_active_connections_of_the_engines_tc_and_xdp_are_followed() {
     );
     let mut silent = stale.to_vec();
     silent[0].idle_s = 60;
-    assert_eq!(choose(silent, &[Selection::default()], 8).doubts, Vec::<String>::new());
+    assert_eq!(choose(silent, &[Selection::default()], 8, &Held::default()).doubts, Vec::<String>::new());
+    let held = Held { captured: [stale[0].directions[0].in_port.clone()].into(), ..Held::default() };
+    let said = |connections: &[Connection], held: &Held| {
+        choose(connections.to_vec(), &[Selection::default()], 8, held).doubts
+    };
+    let doubts = said(&stale, &held);
+    assert!(
+        doubts.len() == 1 && doubts[0].starts_with("a packet socket (tcpdump, an IDS) captures on "),
+        "{doubts:?}"
+    );
+    assert_eq!(said(&[], &held), doubts, "connections that began after the capture");
+    let other_port = Held { captured: ["other".to_owned()].into(), ..Held::default() };
+    assert!(said(&stale, &other_port)[0].starts_with("1 connection soon back"));
+    let rule = |by: OffBy| OffRule { which: only(&stale[0]), by, ..owners_rule() };
+    let off = |by: OffBy| Held { off: vec![rule(by)], ..Held::default() };
+    assert!(said(&stale, &off(OffBy::Owner))[0].starts_with("1 connection off by `shunt off`"));
+    assert!(off(OffBy::Verify).is_in_use() && said(&stale, &off(OffBy::Verify))[0].contains("soon back"));
     let other = Selection { dport: Some(9), ..Selection::default() };
-    assert_eq!(choose(all.clone(), std::slice::from_ref(&other), 8).connections.len(), 0);
+    assert_eq!(choose(all.clone(), std::slice::from_ref(&other), 8, &Held::default()).connections.len(), 0);
     let tcp = Selection { src: Some(all[0].orig.src.into()), ..Selection::default() };
-    assert_eq!(choose(all, &[other, tcp], 8).connections.len(), 3, "any address of a host");
+    assert_eq!(choose(all, &[other, tcp], 8, &Held::default()).connections.len(), 3, "any address of a host");
 
     let flows = flows(&chosen.connections);
     assert_eq!(flows.len(), 6);

@@ -36,36 +36,62 @@ impl Text for Report {
     fn failure(&self) -> Option<Failure> {
         match self.verdict {
             Verdict::Equal => None,
-            Verdict::Differs => {
-                let changed = |way: Way| {
-                    let faults = self.paths.get(&way).into_iter().flat_map(|path| &path.faults);
-                    faults.filter(|(fault, _)| **fault != Fault::Lost).any(|(_, packets)| *packets > 0)
-                };
-                let off = "`shunt off` takes connections off the fast path";
-                let fast = self.paths.get(&Way::Fast).cloned().unwrap_or_default();
-                let has_lost = fast.faults.get(&Fault::Lost).is_some_and(|packets| *packets > 0);
-                let why = match (changed(Way::Fast), changed(Way::Slow)) {
-                    (_, true) => format!(
-                        "packets change on the slow path, too: something besides Shunt changes them, such as {OTHERS}"
-                    ),
-                    (true, false) => format!(
-                        "packets differ from what Linux sends: Shunt changes them, or {OTHERS}; {off}, \
-                         `shunt bug-report` collects what a bug report needs"
-                    ),
-                    (false, false) if has_lost => format!("packets of the fast path are lost; {off}"),
-                    // The report says which, and what may drop them.
-                    (false, false) => format!(
-                        "Linux drops packets of the fast path alone: {} of {}; {off}",
-                        fast.dropped(),
-                        fast.packets + fast.dropped()
-                    ),
-                };
-                Some(Failure::new(FailureCode::Differs, why))
-            }
+            Verdict::Differs => Some(Failure::new(FailureCode::Differs, whose_fault(self))),
             Verdict::CannotTell => {
                 let why = format!("cannot tell: {}", self.unknown.join("; "));
                 Some(Failure::new(FailureCode::Usage, why))
             }
+        }
+    }
+}
+
+/// Who makes the difference, as far as the two paths tell.
+fn whose_fault(report: &Report) -> String {
+    let path = |way: Way| report.paths.get(&way).cloned().unwrap_or_default();
+    let (fast, slow) = (path(Way::Fast), path(Way::Slow));
+    let count =
+        |path: &PathReport, of: &[Fault]| of.iter().filter_map(|one| path.faults.get(one)).sum::<u64>();
+    let changes = [Fault::Bytes, Fault::Checksum, Fault::Headers];
+    let off = "`shunt off` takes connections off the fast path";
+    let bug = "`shunt bug-report` collects what a bug report needs";
+    let is_more_on_fast = |of: &[Fault]| {
+        let share = |path: &PathReport| share_interval(count(path, of), path.packets.max(count(path, of)));
+        share(&fast).zip(share(&slow)).is_none_or(|(fast, slow)| fast.low > slow.high)
+    };
+    match [&fast, &slow].map(|path| count(path, &changes)) {
+        [0, 0] => {}
+        [_, 0] => {
+            return format!(
+                "packets differ from what Linux sends: Shunt changes them, or {OTHERS}; {off}, {bug}"
+            );
+        }
+        [changed, _] => {
+            let too = if changed > 0 { ", too" } else { "" };
+            return format!(
+                "packets change on the slow path{too}: something besides Shunt changes them, such as {OTHERS}"
+            );
+        }
+    }
+    match [&fast, &slow].map(|path| count(path, &[Fault::Order])) {
+        [0, 0] if count(&fast, &[Fault::Lost]) > 0 => format!("packets of the fast path are lost; {off}"),
+        // The report says which, and what may drop them.
+        [0, 0] => format!(
+            "Linux drops packets of the fast path alone: {} of {}; {off}",
+            fast.dropped(),
+            fast.packets + fast.dropped()
+        ),
+        [_, 0] => format!("packets of the fast path leave out of order; {off}, {bug}"),
+        [late, _] if late > 0 && is_more_on_fast(&[Fault::Order]) => {
+            format!(
+                "packets leave out of order, on the fast path more often than on the slow one; {off}, {bug}"
+            )
+        }
+        [late, _] => {
+            let too = if late > 0 { ", too" } else { "" };
+            format!(
+                "packets leave out of order on the slow path{too}: something besides Shunt reorders them, such as several \
+                 CPUs or queues for packets of one flow: `/proc/interrupts`, `ethtool -x PORT`, rps_cpus"
+            )
         }
     }
 }

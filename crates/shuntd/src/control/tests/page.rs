@@ -104,6 +104,7 @@ fn candidate() -> Candidate {
         devices: Default::default(),
         looks: [None, None],
         silent_hops: [None, None],
+        is_forwarding: None,
         tracked_ago_s: None,
     }
 }
