@@ -311,10 +311,17 @@ impl DirectionFacts<'_> {
     fn dropped(&self) -> (String, String) {
         match (&self.silent_hop, self.no_route_to) {
             (Some(hop), _) => (format!("; the next hop, {hop}, does not answer"), SILENT.to_owned()),
-            (None, Some(to)) => (
-                format!("; Linux has no route to {to}"),
-                format!("see `ip route get {to}`, and whether the links are up"),
-            ),
+            (None, Some(to)) => {
+                let down = match self.down_ports.as_slice() {
+                    [] => String::new(),
+                    [port] => format!(", and {port} is down"),
+                    ports => format!(", and {} are down", ports.join(", ")),
+                };
+                (
+                    format!("; Linux has no route to {to}{down}"),
+                    format!("see `ip route get {to}`, and whether the links are up (`ip link`)"),
+                )
+            }
             (None, None) => (String::new(), DROPPED.to_owned()),
         }
     }

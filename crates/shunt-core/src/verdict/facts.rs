@@ -65,6 +65,8 @@ pub struct DirectionFacts<'a> {
     pub reprove_s: u64,
     /// The receiver, if Linux has no route to it.
     pub no_route_to: Option<IpAddr>,
+    /// The ports that are down or have no carrier.
+    pub down_ports: Vec<String>,
     /// What keeps every packet of the direction from being forwarded; `None` if nothing is known to.
     pub obstacle: Option<Obstacle>,
     /// Seconds since packets of the direction have come again after its last fast one; `None` if that is not sure.

@@ -55,6 +55,7 @@ fn facts(tracked: &Tracked) -> DirectionFacts<'_> {
         bridged_off_ports: [Vec::new(), Vec::new()],
         silent_hop: None,
         obstacle: None,
+        down_ports: Vec::new(),
         look: None,
         tracked_ago_s: None,
         later_ago_s: None,
@@ -576,4 +577,20 @@ fn what_stops_every_packet_is_named() {
         ..silent
     };
     assert_eq!(fast.verdict().slow, None, "packets are forwarded after all");
+}
+
+#[test]
+fn a_missing_route_is_told_with_the_ports_that_are_down() {
+    let udp = tracked(17, None, GOOD);
+    let stayed = Stayed { port: "lan0".to_owned(), ago_s: 1 };
+    let lost = DirectionFacts {
+        look: Some(Look { arrived: 3, stayed: Some(stayed), ..Look::default() }),
+        no_route_to: Some([198, 51, 100, 7].into()),
+        down_ports: vec!["wan0".to_owned()],
+        ..facts(&udp)
+    };
+    let detail = lost.verdict().detail;
+    assert!(detail.ends_with("; Linux has no route to 198.51.100.7, and wan0 is down"), "{detail}");
+    let up = DirectionFacts { down_ports: Vec::new(), ..lost };
+    assert!(up.verdict().detail.ends_with("no route to 198.51.100.7"));
 }

@@ -19,7 +19,10 @@ use hyper::Method;
 use shunt_api::{
     Count, EndNames, Failure, FailureCode, Network, OffBy, OffRemoval, OffRequest, OffRule, Selection,
 };
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    time::Duration,
+};
 use view::OffRules;
 
 const PATH: &str = "/v1/off";
@@ -119,6 +122,7 @@ impl Command for OffArgs {
                 let request = OffRequest { which, for_s, by: OffBy::Owner, names };
                 let _: Count = client.send(Method::POST, PATH, &request).await?;
             }
+            which.words().split(' ').filter_map(perhaps_with_port).for_each(|note| write_stderr(&note));
             asked = which.address().map(|address| (address, known));
         }
         let rules = rules(client).await?;
@@ -203,6 +207,18 @@ fn end_names(known: &KnownHosts, which: &Selection) -> EndNames {
         name.to_owned().try_into().ok()
     };
     EndNames { src: name(which.src), dst: name(which.dst) }
+}
+
+/// A line about an IPv6 address whose end looks like a port: four decimal digits.
+fn perhaps_with_port(word: &str) -> Option<String> {
+    let (address, port) = word.rsplit_once(':')?;
+    let is_number = port.len() == 4 && port.bytes().all(|digit| digit.is_ascii_digit());
+    let both: [Ipv6Addr; 2] = [word.parse().ok()?, address.parse().ok()?];
+    (is_number && both[0] != both[1]).then(|| {
+        format!(
+            "`{word}` was taken for an address; an address with a port needs brackets: [{address}]:{port}\n"
+        )
+    })
 }
 
 /// A line that says for which other addresses of the host the fast path stays on.
@@ -328,6 +344,22 @@ mod tests {
         assert_eq!(words("192.168.1.4", ""), "laptop (192.168.1.4:40000)");
         assert_eq!(words("192.168.1.5", "192.168.1.3"), "printer (192.168.1.5:40000) tv (192.168.1.3)");
         assert_eq!(words("192.168.1.0/24", "198.51.100.1"), "192.168.1.0/24 --sport 40000 198.51.100.1");
+    }
+
+    #[test]
+    fn an_address_that_may_have_a_port_gets_a_note() {
+        let note = perhaps_with_port("2001:db8:2::1:5201").unwrap();
+        assert!(note.ends_with("needs brackets: [2001:db8:2::1]:5201\n"), "{note}");
+        for clear in [
+            "2001:db8::1",
+            "2001:db8::1:52ab",
+            "192.0.2.1:5201",
+            "[2001:db8::1]:5201",
+            "tcp",
+            "fd00:1:2:3:4:5:6:5201",
+        ] {
+            assert_eq!(perhaps_with_port(clear), None, "{clear}");
+        }
     }
 
     #[test]

@@ -116,6 +116,10 @@ fn direction_facts<'c>(
         later_packets_s: later_packets_s(candidate, sighting, window_age_s, last_use.map(|last| last.ago_s)),
         silent_hop: candidate.silent_hops[1 - at]
             .map(|hop| format!("{} on {}", hop.addr, daemon.name(hop.ifindex))),
+        down_ports: {
+            let down = daemon.core.ports().filter(|(link, _)| !link.up || !link.carrier);
+            down.map(|(link, _)| link.name.clone()).collect()
+        },
         obstacle: obstacle(daemon, candidate, flow, at),
         look: candidate.looks[at].as_ref().map(|look| look_facts(daemon, look, clock)),
         epoch_moved: daemon.last_move.map(|(at, cause)| (at.elapsed().as_secs(), cause.to_string())),
