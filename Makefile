@@ -208,7 +208,7 @@ oci:
 
 # A disk with a router: Debian, the package, DHCP, DNS, a firewall and the page. docs/guide/install.md has the settings.
 image:
-	@packaging/deps.sh --cross --image
+	@packaging/deps.sh --cross --image=$(ARCH)
 	@$(MAKE) --no-print-directory deb ARCH=$(ARCH)
 	packaging/image/build.sh "$$(ls -t target/deb/shunt_*_$(ARCH).deb | head -n 1)" $(SETTINGS)
 

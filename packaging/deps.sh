@@ -2,9 +2,9 @@
 # Installs what building, testing, demo and bench need, from the distribution, where it is missing. Debian 12, Debian 13
 # and Ubuntu 24.04; elsewhere it only says what is missing. With --vm also what `cargo xtask vm` needs to boot other
 # kernels and boards, with --cross what `make dist` needs to build for other architectures, with --image what `make
-# image` needs to make and boot a disk, with --proof what `cargo xtask prove` needs to check the packet core, with
-# --pair the daemons that tests of several routers run; none of them is started. --std=TARGET only has rustup fetch the
-# standard library of a target of Rust.
+# image` needs to make and boot a disk (--image=arm64: one for arm64), with --proof what `cargo xtask prove` needs to
+# check the packet core, with --pair the daemons that tests of several routers run; none of them is started.
+# --std=TARGET only has rustup fetch the standard library of a target of Rust.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [[ ${1:-} == --std=* ]]; then
@@ -54,12 +54,14 @@ needs=(
 	file:/etc/ssl/certs/ca-certificates.crt=ca-certificates
 )
 
-vm=0 cross=0 image=0 proof=0 pair=0
+vm=0 cross=0 image=0 arm64=0 proof=0 pair=0
 for option in "$@"; do
 	case $option in
 	--vm) vm=1 ;;
 	--cross) cross=1 ;;
 	--image) image=1 ;;
+	--image=arm64) image=1 arm64=1 ;;
+	--image=*) image=1 ;;
 	--proof) proof=1 ;;
 	--pair) pair=1 ;;
 	*) echo "deps: what is $option?" >&2 && exit 1 ;;
@@ -107,6 +109,14 @@ if ((image)); then
 		file:/usr/share/OVMF/OVMF_CODE_4M.fd=ovmf
 		file:/usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring
 	)
+fi
+if ((arm64)); then
+	needs+=(
+		command:qemu-system-aarch64=qemu-system-arm
+		file:/usr/share/AAVMF/AAVMF_CODE.fd=qemu-efi-aarch64
+	)
+	# Programs of the new system run while it is made.
+	[[ $(uname -m) == aarch64 ]] || needs+=(command:arch-test=arch-test command:qemu-aarch64-static=qemu-user-static)
 fi
 if ((proof)); then
 	needs+=(command:timeout=coreutils)

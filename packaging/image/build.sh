@@ -38,8 +38,11 @@ amd64) loader=systemd-bootx64.efi removable=BOOTX64.EFI serial=ttyS0,115200 ;;
 arm64) loader=systemd-bootaa64.efi removable=BOOTAA64.EFI serial=ttyAMA0,115200 ;;
 *) die "no image for $arch: its boards have no UEFI; docs/guide/other-architectures.md says how to install there" ;;
 esac
-if [[ $arch != "$(dpkg --print-architecture)" ]] && ! grep -qs enabled /proc/sys/fs/binfmt_misc/qemu-*; then
-	die "an image for $arch runs programs for $arch: install qemu-user-static, or build it on such a machine"
+if [[ $arch != "$(dpkg --print-architecture)" ]]; then
+	command -v arch-test >/dev/null || die "arch-test is missing, which mmdebstrap asks whether $arch can run here; install it"
+	arch-test "$arch" >/dev/null ||
+		die "an image for $arch runs programs for $arch: install qemu-user-static, and have the kernel run it for them" \
+			"(systemd-binfmt or binfmt-support), or build the image on such a machine"
 fi
 : "${KERNEL:=linux-image-$arch}"
 

@@ -58,6 +58,17 @@ impl Arch {
         }
     }
 
+    /// Whether this machine runs programs of the architecture.
+    pub fn is_of_this_machine(&self) -> bool {
+        self.target.starts_with(env::consts::ARCH)
+    }
+
+    /// QEMU's program that runs those of the architecture.
+    pub fn emulator(&self) -> String {
+        let cpu = self.tuple.split_once('-').map_or(self.tuple, |(cpu, _)| cpu);
+        format!("qemu-{cpu}-static")
+    }
+
     /// Rust's target triple with the C library musl, for the program of small routers.
     pub fn musl_target(&self) -> String {
         self.target.replace("-gnu", "-musl")
@@ -122,6 +133,12 @@ mod tests {
         assert_eq!(amd64, ["x86_64-unknown-linux-musl", "x86_64-linux-musl"]);
         assert_eq!(arm64, ["aarch64-unknown-linux-musl", "aarch64-linux-musl"]);
         assert_eq!(armv7, ["armv7-unknown-linux-musleabihf", "arm-linux-musleabihf"]);
+    }
+
+    #[test]
+    fn emulators_have_qemus_names() {
+        let names = ARCHES.each_ref().map(Arch::emulator);
+        assert_eq!(names, ["qemu-x86_64-static", "qemu-aarch64-static", "qemu-arm-static"]);
     }
 
     /// cargo names the toolchain's own cargo in its environment, and that one has no rustup next to it.

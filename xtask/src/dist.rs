@@ -10,7 +10,7 @@ pub mod router;
 mod tree;
 
 use crate::{
-    arch::{Arch, COMPILER},
+    arch::{ARCHES, Arch, COMPILER},
     btf,
     debian::{self, Set},
     tool::{tool, tool_in},
@@ -20,7 +20,7 @@ use shunt_testkit::tree::{root, target};
 use std::{
     env, fs, io, iter,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 /// Build static programs for an architecture and pack them into a tarball in target/dist.
@@ -37,6 +37,8 @@ pub const PROGRAMS: [&str; 2] = ["shunt", "shuntd"];
 const LIBRARIES: [&str; 4] = ["libc6-dev", "libelf-dev", "libgcc-12-dev", "zlib1g-dev"];
 /// Packages that these need at build time: headers, and a licence.
 const BESIDE: [&str; 2] = ["gcc-12-base", "linux-libc-dev"];
+/// The package with QEMU's user mode for all architectures. It needs no libraries.
+const EMULATORS: &str = "qemu-user-static";
 /// Further files, and their paths in the tarball.
 const FILES: [(&str, &str); 8] = [
     ("packaging/shunt.toml", "shunt.toml"),
@@ -145,19 +147,41 @@ fn build_with(mut cargo: Command, arch: &Arch) -> anyhow::Result<[PathBuf; 2]> {
     Ok(programs)
 }
 
-/// What `shunt` prints, run by the built program, or, if this machine cannot run it, by one built for this machine.
+/// What the built `shunt` prints. QEMU runs it if this machine cannot: a second build for this machine would take
+/// minutes.
 fn run_shunt(arch: &Arch, program: &Path, words: &[&str]) -> anyhow::Result<String> {
-    let mut command = if arch.target.starts_with(env::consts::ARCH) {
+    let mut command = if arch.is_of_this_machine() {
         Command::new(program)
     } else {
-        let mut cargo = Command::new(env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
-        cargo.args(["run", "--quiet", "--locked", "--package", "shunt", "--"]);
-        cargo
+        let mut emulator = Command::new(emulator(arch)?);
+        emulator.arg(program);
+        emulator
     };
     let what = words.join(" ");
     let output = command.args(words).output().with_context(|| format!("cannot run shunt {what}"))?;
     ensure!(output.status.success(), "shunt {what}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The user mode of QEMU for programs of another architecture: that of this machine, or unpacked from Debian's package.
+fn emulator(arch: &Arch) -> anyhow::Result<PathBuf> {
+    let name = arch.emulator();
+    let there = Command::new(&name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if there.is_ok() {
+        return Ok(name.into());
+    }
+    let here = ARCHES.iter().find(|arch| arch.is_of_this_machine());
+    let set = Set {
+        name: "emulators",
+        suite: debian::STABLE,
+        arch: here.context("no known architecture is that of this machine")?,
+        packages: &[EMULATORS],
+        closed: false,
+    };
+    let root = debian::unpacked(&set).with_context(|| {
+        format!("install {EMULATORS}, which cannot be fetched: {name} writes the manual pages")
+    })?;
+    Ok(root.join("usr/bin").join(name))
 }
 
 /// A cargo command that builds static programs for an architecture.

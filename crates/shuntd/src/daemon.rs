@@ -247,7 +247,7 @@ impl Daemon {
     pub(crate) async fn run(
         mut self,
         listeners: control::Listeners,
-        hangup: Signals,
+        (stopping, hangup): (StopSignals, Signals),
     ) -> Result<Ended, Failure> {
         self.write_settings();
         if !self.off_rules.is_empty() {
@@ -272,7 +272,6 @@ impl Daemon {
         self.await_external().await;
         self.warn_of_unused_queues();
         self.warn_of_unused_keys();
-        let stopping = StopSignals::listen().map_err(internal)?;
         self.run_attached(listeners, iptables, (stopping, hangup)).await
     }
 

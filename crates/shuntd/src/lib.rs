@@ -49,13 +49,14 @@ use clap::Parser;
 use config_file::ConfigSource;
 use daemon::{Daemon, Ended, Prepared, Reloads};
 use descriptor_store::Received;
-use handover::{Channel, FromNext};
+use handover::{Channel, FromNext, fault_point};
 use log_writer::LogFilter;
 use nix::sys::signal::{SigSet, Signal};
 use priority::Priority;
 use serde::Serialize;
 use shunt_api::{Config, DaemonArguments, Failure, FailureCode, Instance};
 use shunt_xsk::protocol;
+use signals::StopSignals;
 use std::{
     collections::BTreeSet,
     io::{self, Write},
@@ -120,36 +121,53 @@ fn run(arguments: &DaemonArguments) -> Result<Ended, Failure> {
         if arguments.probe {
             return print(&preview::probe_machine(&instance, &config).await?);
         }
+        // From here on, a signal to end lets a daemon that is still starting clean up.
+        let stopping = StopSignals::listen().map_err(failures::internal)?;
         // A reload may be asked for while the programs are loaded, and must not end the daemon.
         let hangup = signal(SignalKind::hangup()).map_err(failures::internal)?;
         // Only now: the daemon before this one has blocked it, too.
         SigSet::from(Signal::SIGHUP).thread_unblock().map_err(failures::internal)?;
         let reloads = Reloads::new(source, &config, configured.max_flows, log);
-        serve(&instance, config, (reloads, hangup), (channel, received)).await
+        serve(&instance, config, (reloads, (stopping, hangup)), (channel, received)).await
     })
 }
+
+/// The signals that the daemon waits for.
+type Asked = (StopSignals, Signals);
 
 /// Runs the daemon, which begins with what another one hands over by the channel, or has left to the service manager.
 async fn serve(
     instance: &Instance,
     config: Config,
-    (reloads, hangup): (Reloads, Signals),
+    (reloads, asked): (Reloads, Asked),
     (channel, received): (Option<OwnedFd>, Received),
 ) -> Result<Ended, Failure> {
     let Some(channel) = channel else {
         return if received.is_empty() {
-            begin(instance, config, (reloads, hangup), None, BTreeSet::new()).await
+            begin(instance, config, (reloads, asked), None, BTreeSet::new()).await
         } else {
-            resume(instance, config, (reloads, hangup), received).await
+            resume(instance, config, (reloads, asked), received).await
         };
     };
     let channel = Channel::open(channel).map_err(failures::internal)?;
-    match daemon::prepare(instance, &config, reloads, &channel).await {
-        Ok(Prepared::Over(owner)) => unbind_unless_left(instance, owner.run(Some(channel), hangup).await),
+    let (mut stopping, hangup) = asked;
+    let prepared = tokio::select! {
+        biased;
+        prepared = daemon::prepare(instance, &config, reloads, &channel) => prepared,
+        // The running daemon goes on, unless it has given up the ownership.
+        _ = stopping.next() => return Ok(Ended::Stopped),
+    };
+    match prepared {
+        Ok(Prepared::Over(owner)) => {
+            unbind_unless_left(instance, owner.run(Some(channel), (stopping, hangup)).await)
+        }
         Ok(Prepared::Clean(why, reloads)) => {
-            // It detaches everything first.
-            channel.closed().await;
-            begin(instance, config, (*reloads, hangup), Some(why), BTreeSet::new()).await
+            tokio::select! {
+                // It detaches everything first.
+                () = channel.closed() => {}
+                _ = stopping.next() => return Ok(Ended::Stopped),
+            }
+            begin(instance, config, (*reloads, (stopping, hangup)), Some(why), BTreeSet::new()).await
         }
         Err(failure) => {
             // Fails if the running daemon is gone.
@@ -163,7 +181,7 @@ async fn serve(
 async fn resume(
     instance: &Instance,
     config: Config,
-    (reloads, hangup): (Reloads, Signals),
+    (reloads, asked): (Reloads, Asked),
     received: Received,
 ) -> Result<Ended, Failure> {
     let stored = received.names();
@@ -175,11 +193,11 @@ async fn resume(
         Ok(resumed) => {
             let listeners = control::bind(instance, &config)?;
             let owner = resumed.own(instance.clone(), config, reloads, listeners, stored);
-            unbind_unless_left(instance, owner.run(None, hangup).await)
+            unbind_unless_left(instance, owner.run(None, asked).await)
         }
         Err(why) => {
             tracing::warn!("flows of the daemon before are lost: {why}");
-            begin(instance, config, (reloads, hangup), Some(why), stored).await
+            begin(instance, config, (reloads, asked), Some(why), stored).await
         }
     }
 }
@@ -189,19 +207,22 @@ async fn resume(
 async fn begin(
     instance: &Instance,
     config: Config,
-    (reloads, hangup): (Reloads, Signals),
+    (reloads, (mut stopping, hangup)): (Reloads, Asked),
     why: Option<String>,
     stored: BTreeSet<String>,
 ) -> Result<Ended, Failure> {
     let listeners = control::bind(instance, &config)?;
-    let ended = match start::prepare(instance, &config) {
+    let prepared = start::prepare(instance, &config);
+    fault_point("loaded");
+    let ended = match prepared {
+        Ok(_) if stopping.has_come().await => Ok(Ended::Stopped),
         // Only now: with SCHED_RR, the verifier, which takes about a second to load the programs, would keep a router
         // with one CPU from everything else.
         Ok(parts) => {
             let daemon = Daemon::new(instance.clone(), config, parts, Priority::raise(), reloads);
             let daemon = daemon.with_store(stored);
             let daemon = if let Some(why) = why { daemon.started_clean(why) } else { daemon };
-            daemon.run(listeners, hangup).await
+            daemon.run(listeners, (stopping, hangup)).await
         }
         Err(failure) => Err(failure),
     };

@@ -66,6 +66,22 @@ impl StopSignals {
         }
     }
 
+    /// Whether one has come, which is taken.
+    pub(crate) async fn has_come(&mut self) -> bool {
+        self.noted().await.is_some()
+    }
+
+    /// Takes the one that has come.
+    async fn noted(&mut self) -> Option<Signal> {
+        // The runtime reads now what the handlers have noted.
+        yield_now().await;
+        tokio::select! {
+            biased;
+            signal = self.next() => Some(signal),
+            () = future::ready(()) => None,
+        }
+    }
+
     /// Keeps them pending from now on, for the program that replaces this one. Returns one that came before. To be
     /// called by the main thread.
     ///
@@ -73,13 +89,7 @@ impl StopSignals {
     /// If the kernel refuses the mask.
     pub(crate) async fn hold(&mut self) -> io::Result<Option<Signal>> {
         for_main_thread().thread_block()?;
-        // The runtime reads now what the handlers have noted.
-        yield_now().await;
-        Ok(tokio::select! {
-            biased;
-            signal = self.next() => Some(signal),
-            () = future::ready(()) => None,
-        })
+        Ok(self.noted().await)
     }
 }
 

@@ -318,20 +318,22 @@ impl Owner {
     ///
     /// # Errors
     /// If a port can neither be taken over nor attached to.
-    pub(crate) async fn run(self, channel: Option<Channel>, hangup: Signals) -> Result<Ended, Failure> {
+    pub(crate) async fn run(
+        self,
+        channel: Option<Channel>,
+        (stopping, hangup): (StopSignals, Signals),
+    ) -> Result<Ended, Failure> {
         let Self { mut daemon, listeners, findings, since_ns, before } = self;
         let was_alone = matches!(before, Before::HadEnded);
         // After a daemon that had ended, packets stay slow until everything is in place.
         let beats = (!was_alone).then(|| Beats::start(&daemon.plane)).flatten();
-        // From here on, signals to end must find handlers: also those that the daemon before passes on.
-        let begun = StopSignals::listen().map_err(internal).and_then(|stopping| {
-            let iptables = daemon.begin_as_owner(findings, before)?;
+        let begun = daemon.begin_as_owner(findings, before).and_then(|iptables| {
             listeners.claim().map_err(internal)?;
-            Ok((iptables, stopping))
+            Ok(iptables)
         });
         drop(beats);
-        let (iptables, stopping) = match begun {
-            Ok(begun) => begun,
+        let iptables = match begun {
+            Ok(iptables) => iptables,
             Err(failure) => {
                 daemon.undo_attachments();
                 return Err(failure);
