@@ -126,6 +126,9 @@ impl DirectionFacts<'_> {
             // A rule of `shunt off` may be younger than a connection that was never fast.
             verdict.since_s = since_s.or_else(|| self.never_fast_s().filter(|_| verdict.slow != Some("off")));
         }
+        if verdict.idle.is_some() {
+            verdict.since_s = None;
+        }
         if is_silent_off && verdict.idle.is_none() {
             verdict.idle = match self.last_use.filter(|last| last.ago_s <= self.window_age_s) {
                 Some(LastUse { ago_s, fast }) => {
@@ -350,6 +353,7 @@ impl DirectionFacts<'_> {
             format!("a packet arrived on {port} {ago_s} s ago, and")
         };
         let reason = if self.flow.is_some() { "stale" } else { "miss" };
+        let idle = self.has_ceased(*ago_s);
         let (why, remedy) = match &self.off_ports[1] {
             Some(device) => (format!("{arrived} left by {device}, which is not a port"), make_port(device)),
             None => {
@@ -357,7 +361,26 @@ impl DirectionFacts<'_> {
                 (format!("{arrived} was not seen to leave through a port{which}"), remedy)
             }
         };
-        Some(Verdict { remedy: Some(remedy), ..slow(reason, why) })
+        let remedy = if idle.is_some() {
+            format!("nothing to do if the exchange is over; else {remedy}")
+        } else {
+            remedy
+        };
+        Some(Verdict { remedy: Some(remedy), idle, since_s: self.cut_off_s(), ..slow(reason, why) })
+    }
+
+    /// Whether no packet has come since the one that did not leave, so long ago. TCP sends again what is dropped.
+    fn has_ceased(&self, ago_s: u64) -> Option<Idle> {
+        let none_arrives = self.look.as_ref().is_some_and(|look| look.arrived == 0);
+        let was_fast = self.last_use.map(|last| last.fast);
+        (none_arrives && ago_s >= WINDOW_S).then_some(Idle { for_s: Some(ago_s), was_fast })
+    }
+
+    /// Seconds since a change in Linux, if the last fast packet came right before it.
+    fn cut_off_s(&self) -> Option<u64> {
+        let last = self.last_use.filter(|last| last.fast)?;
+        let (ago_s, _) = self.epoch_moved.as_ref()?;
+        (last.ago_s + 1 >= *ago_s && last.ago_s <= ago_s + 2).then_some(*ago_s)
     }
 
     /// What a second look has seen, if conntrack counts packets and none of them was looked up at a port; and how many.
@@ -416,7 +439,10 @@ impl DirectionFacts<'_> {
             let (which, remedy) = self.dropped();
             let detail =
                 format!("a packet arrived {ago_s} s ago, and was not seen to leave through a port{which}");
-            Verdict { remedy: Some(remedy), ..slow("stale", detail) }
+            let ceased = self.has_ceased(ago_s).filter(|_| self.none_come());
+            // Of its window, the first packet is known.
+            let idle = ceased.map(|idle| Idle { for_s: None, ..idle });
+            Verdict { remedy: Some(remedy), idle, since_s: self.cut_off_s(), ..slow("stale", detail) }
         })
     }
 

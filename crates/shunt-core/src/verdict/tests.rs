@@ -594,3 +594,24 @@ fn a_missing_route_is_told_with_the_ports_that_are_down() {
     let up = DirectionFacts { down_ports: Vec::new(), ..lost };
     assert!(up.verdict().detail.ends_with("no route to 198.51.100.7"));
 }
+
+#[test]
+fn a_connection_whose_last_packets_were_dropped_is_idle_after_a_while() {
+    let udp = tracked(17, None, GOOD);
+    let dropped = |ago_s: u64, arrived: u64| {
+        let stayed = Some(Stayed { port: "lan0".to_owned(), ago_s });
+        let last_use = Some(LastUse { ago_s: ago_s + 5, fast: true });
+        let look = Some(Look { arrived, stayed, ..Look::default() });
+        let epoch_moved = Some((ago_s + 5, "a change of rules".to_owned()));
+        DirectionFacts { tracked: None, packets_seen: 0, look, last_use, epoch_moved, ..facts(&udp) }
+            .verdict()
+    };
+    let now = dropped(1, 3);
+    assert_eq!((now.slow, now.idle, now.since_s), (Some("miss"), None, Some(6)));
+    let then = dropped(13, 0);
+    assert_eq!(then.idle, Some(Idle { for_s: Some(13), was_fast: Some(true) }));
+    assert!(
+        then.since_s.is_none()
+            && then.remedy.unwrap().starts_with("nothing to do if the exchange is over; else see")
+    );
+}

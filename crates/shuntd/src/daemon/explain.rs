@@ -19,6 +19,8 @@ use shunt_core::{
 };
 use std::collections::BTreeSet;
 
+/// A host that tries a connection again does so within this time, in seconds.
+const TRIES_S: u64 = 60;
 const DIRECTIONS: [DirectionName; 2] = [DirectionName::Orig, DirectionName::Reply];
 
 /// Explains connections; leaves out those about which nothing is known. Runs on the event loop, so callers pass only a
@@ -39,7 +41,8 @@ pub(super) fn explain(daemon: &Daemon, candidates: &[Candidate]) -> Result<Vec<E
             let key = flow_key(&candidate.tuples[at], 0, [0; 2], candidate.protocol.into());
             let sighting = daemon.plane.sighting(&key)?;
             let facts = direction_facts(daemon, candidate, dir, flow, &sighting, clock);
-            let has_come = facts.look.as_ref().is_some_and(|look| look.arrived > 0 || look.stayed.is_some());
+            let stayed = |look: &Look| look.stayed.as_ref().is_some_and(|last| last.ago_s <= TRIES_S);
+            let has_come = facts.look.as_ref().is_some_and(|look| look.arrived > 0 || stayed(look));
             known |= flow.is_some() || facts.refused.is_some() || has_come;
             let is_fast = facts.flow.is_some_and(|flow| flow.state >= FlowState::Active);
             lives |= is_fast || has_come || candidate.protocol == 17 && facts.packets_seen > 0;

@@ -71,6 +71,15 @@ fn what_both_paths_do_is_not_blamed_on_the_fast_one() {
         why(Order, 40, 43).starts_with("packets leave out of order on the slow path, too: something besides")
     );
     assert!(why(Order, 0, 43).starts_with("packets leave out of order on the slow path: something besides"));
+    let mut both = verify::Report { verdict: Verdict::Differs, ..sample::equal() };
+    both.paths
+        .get_mut(&verify::Way::Fast)
+        .unwrap()
+        .faults
+        .extend([(Order, 135), (verify::Fault::Lost, 1650)]);
+    assert!(
+        Answer::failure(&both).unwrap().message.starts_with("packets of the fast path are lost, and some")
+    );
     assert!(why(Order, 400, 3).contains("on the fast path more often than on the slow one; `shunt off`"));
 }
 

@@ -72,7 +72,12 @@ fn whose_fault(report: &Report) -> String {
             );
         }
     }
+    let is_lost =
+        count(&fast, &[Fault::Lost]) > count(&fast, &[Fault::Order]) && is_more_on_fast(&[Fault::Lost]);
     match [&fast, &slow].map(|path| count(path, &[Fault::Order])) {
+        [late, _] if late > 0 && is_lost => {
+            format!("packets of the fast path are lost, and some leave out of order; {off}, {bug}")
+        }
         [0, 0] if count(&fast, &[Fault::Lost]) > 0 => format!("packets of the fast path are lost; {off}"),
         // The report says which, and what may drop them.
         [0, 0] => format!(
