@@ -17,7 +17,6 @@ mod former_ports;
 mod handover;
 mod heartbeat;
 mod hook;
-mod ingress;
 pub mod kernel_types;
 mod maps;
 mod net_time;

@@ -4,12 +4,13 @@ use crate::{
     DataPlane, Error,
     abi::{self, Counters, Plain, Port, XdpExit},
     attach::AttachMode,
-    object::{TC_WATCH, XDP_FORWARD_TAGS, XDP_FORWARD_TAGS_VERIFYING, program},
+    object::{TC_FORWARD, TC_WATCH, XDP_FORWARD_TAGS, XDP_FORWARD_TAGS_VERIFYING, program},
     owner::Owner,
     pending::{
         AttachedPort, AttachedTc, AttachedXdp, FreeSlot, LeavingPort, NextXdp, TcPrograms, XdpChange,
         XdpProgram,
     },
+    plane::ingress_name,
 };
 use libbpf_rs::{MapCore, MapFlags, ProgramMut};
 use std::{
@@ -62,7 +63,7 @@ impl DataPlane {
         if self.former.had_slot(epoch, slot) || self.former.had_device(epoch, ifindex) {
             self.control.move_epoch();
         }
-        let ingress = self.ingress(flags, false)?;
+        let ingress = program(&self.tc, &TC_FORWARD, ingress_name(flags, false))?;
         let egress = match &self.watch {
             Some(watch) => Some(program(watch, &TC_WATCH, "shunt_out")?),
             None => None,
@@ -70,7 +71,7 @@ impl DataPlane {
         let fd = |program: &ProgramMut<'_>| program.as_fd().try_clone_to_owned().map_err(Error::Descriptor);
         let programs = TcPrograms {
             ifindex,
-            ingress,
+            ingress: fd(&ingress)?,
             egress: egress.as_ref().map(fd).transpose()?,
             tcx,
             filter_handle: self.filter_handle,
