@@ -52,7 +52,10 @@ pub fn compile_static_flow(
     let hop = match &flow.route {
         RouteChoice::Inline(hop) => hop.clone(),
         RouteChoice::Named(name) => {
-            let unknown = || bad_request(format!("flow {}: there is no route `{name}`", flow.key()));
+            let unknown = || {
+                let why = format!("there is no route `{name}`; `shunt flow show` lists those that there are");
+                bad_request(format!("flow {}: {why}", flow.key()))
+            };
             routes.get(name).ok_or_else(unknown)?.hop()
         }
     };
@@ -150,7 +153,7 @@ mod tests {
     fn a_failure_names_the_route_the_device_or_the_family() {
         let message = |flow: StaticFlow| compile(&flow, &BTreeMap::new()).unwrap_err();
         let named = flow(RouteChoice::Named("uplink".to_owned()));
-        assert!(message(named).ends_with("there is no route `uplink`"));
+        assert!(message(named).contains("there is no route `uplink`; `shunt flow show`"));
         let inline = || flow(RouteChoice::Inline(hop(&[])));
         let unknown = StaticFlow { in_port: "r9".to_owned(), ..inline() };
         assert_eq!(message(unknown), "r9: no such device in this network namespace; see `ip link`");

@@ -30,7 +30,7 @@ const FILES: [(&str, &str); 16] = [
 ];
 
 /// What is typed, the exit code, the thing, and the way out.
-static BAD: [(&str, i32, &str, &str); 320] = [
+static BAD: [(&str, i32, &str, &str); 323] = [
     ("start", 2, "'start'", "`shunt up` starts an instance"),
     ("upp", 2, "'upp'", "'up'"),
     ("disable laptop", 2, "'disable'", "`shunt off HOST`"),
@@ -56,6 +56,9 @@ static BAD: [(&str, i32, &str, &str); 320] = [
     ("flow load port.toml", 18, "port.toml: line 4: src: `192.0.2.1:5` has a port", "`sport`"),
     ("conntrack --state ESTABLISHED", 2, "'--state'", "`conntrack -L -p tcp --state STATE`"),
     ("watch --dev lan0", 2, "'--dev'", "`shunt flows --dev PORT`"),
+    ("off 192.168.1.0/33", 2, "`192.168.1.0/33`", "a prefix length from 0 to 32"),
+    ("reg read --from ethtool:nosuch0 --soc imx6q ENET_RCR", 13, "nosuch0", "`ip link`"),
+    ("report list.json", 18, "list.json: not a Shunt result file", "name a file"),
     ("off lan0", 2, "`lan0`", "such as 192.0.2.1"),
     ("off --for 10m", 2, "--for", "name a host"),
     ("watch --for 5x", 2, "'5x'", "such as 500ms, 30s, 10m or 2h"),

@@ -307,10 +307,9 @@ pub(super) fn one_alone(words: &[OsString], error: &clap::Error) -> Option<Strin
 pub(super) fn network_for_host(words: &[OsString], error: &clap::Error) -> Option<String> {
     let line = readable(words)?;
     let wrong = wrong_word(error)?;
-    let (address, len) = wrong.split_once('/')?;
+    // Words that a command takes have an error of their own.
+    let (address, _) = wrong.split_once('/').filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
     let _: std::net::IpAddr = address.parse().ok()?;
-    // A netmask has another way out.
-    len.parse::<u32>().ok()?;
     takes(root(), &line, "host", address)?;
     Some(format!("`--host` takes one host, not a network: `--host {address}`"))
 }

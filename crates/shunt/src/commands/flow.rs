@@ -24,8 +24,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A large file is sent in parts: the daemon serves no other client while it carries out a request.
-const FLOWS_PER_REQUEST: usize = 512;
+/// The daemon carries out a request as a whole or not at all, and takes requests of 4 MiB. A larger file is sent in
+/// parts.
+const FLOWS_PER_REQUEST: usize = 4096;
 
 /// Manage flows that are added by hand, without connection tracking.
 #[derive(Debug, Args)]
@@ -144,7 +145,11 @@ pub(crate) struct DelArgs {
 /// A resolved `shunt flow`.
 #[derive(Debug)]
 pub(crate) enum Change {
-    Add(StaticTable),
+    /// What was typed, or what a file has.
+    Add {
+        table: StaticTable,
+        file: Option<PathBuf>,
+    },
     Remove(StaticRemoval),
     List,
 }
@@ -174,8 +179,9 @@ impl Command for FlowArgs {
     async fn run(plan: Change, context: &Context, show: Show<'_>) -> anyhow::Result<()> {
         let client = &context.client;
         let answer = match plan {
-            Change::Add(table) => {
-                Counted::new(add(client, table).await?, "entry", |entries| format!("{entries} added"))
+            Change::Add { table, file } => {
+                let added = add(client, table).await.map_err(|error| in_file(error, file.as_deref()))?;
+                Counted::new(added, "entry", |entries| format!("{entries} added"))
             }
             Change::Remove(removal) => {
                 let what = named(&removal);
@@ -200,10 +206,10 @@ impl Change {
             FlowCommand::Add(add) => {
                 let table = StaticTable { route: Vec::new(), flow: vec![add.flow()] };
                 table.check().map_err(|failure| usage(failure.message))?;
-                Self::Add(table)
+                Self::Add { table, file: None }
             }
             FlowCommand::Del(del) => Self::Remove(del.removal()?),
-            FlowCommand::Load { file } => Self::Add(read_table(file)?),
+            FlowCommand::Load { file } => Self::Add { table: read_table(file)?, file: Some(file.clone()) },
             FlowCommand::List => Self::List,
         })
     }
@@ -280,6 +286,18 @@ impl DelArgs {
     }
 }
 
+/// What the daemon refuses, with the file that has it.
+fn in_file(error: anyhow::Error, file: Option<&Path>) -> anyhow::Error {
+    match (error.downcast::<Failure>(), file) {
+        (Ok(mut failure), Some(file)) => {
+            failure.message = format!("{}: {}", file.display(), failure.message);
+            failure.into()
+        }
+        (Ok(failure), None) => failure.into(),
+        (Err(other), _) => other,
+    }
+}
+
 /// What is to be removed, in words; None if that is whatever there is.
 fn named(removal: &StaticRemoval) -> Option<String> {
     match (removal.flow.as_slice(), removal.route.as_slice()) {
@@ -296,16 +314,12 @@ fn read_table(path: &Path) -> Result<StaticTable, Failure> {
     StaticTable::parse(&text).map_err(|why| bad_file(path, why))
 }
 
-/// Sends the routes first, since the flows name them.
-async fn add(client: &Client, StaticTable { route, flow }: StaticTable) -> anyhow::Result<Count> {
-    let mut parts = Vec::new();
-    if !route.is_empty() || flow.is_empty() {
-        parts.push(StaticTable { route, ..StaticTable::default() });
-    }
-    parts.extend(
-        flow.chunks(FLOWS_PER_REQUEST)
-            .map(|flow| StaticTable { flow: flow.to_vec(), ..StaticTable::default() }),
-    );
+/// Sends the routes with the first flows, since flows name them.
+async fn add(client: &Client, StaticTable { route, mut flow }: StaticTable) -> anyhow::Result<Count> {
+    let further = flow.split_off(flow.len().min(FLOWS_PER_REQUEST));
+    let mut parts = vec![StaticTable { route, flow }];
+    let chunks = further.chunks(FLOWS_PER_REQUEST);
+    parts.extend(chunks.map(|flow| StaticTable { flow: flow.to_vec(), ..StaticTable::default() }));
     send_all(client, Method::POST, &parts).await
 }
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod view;
 
+use super::result_files;
 use crate::{
     command::{Command, Context},
     failure::{bad_file, unreadable, unwritable, usage},
@@ -134,7 +135,8 @@ fn text(path: &Path) -> Result<String, Failure> {
 }
 
 fn source(label: String, path: &Path, text: String) -> Result<ResultFile, Failure> {
-    ResultFile::parse(label, path.display().to_string(), text).map_err(|why| bad_file(path, why))
+    ResultFile::parse(label, path.display().to_string(), text)
+        .map_err(|why| result_files::record_of_doctor(path).unwrap_or_else(|| bad_file(path, why)))
 }
 
 /// The files of a campaign's directory that have readings, in the order of their names.

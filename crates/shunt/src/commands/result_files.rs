@@ -8,13 +8,15 @@ use std::path::{Path, PathBuf};
 
 /// Reads a whole file of results.
 pub(crate) fn read(path: &Path) -> Result<Results, Failure> {
-    Results::read(path).map_err(|error| match error {
-        ReadError::Format if is_record(path) => {
-            let shows = format!("`shunt doctor --recorded {}` shows it", path.display());
-            bad_file(path, format!("a record of `shunt doctor`, not a Shunt result file: {shows}"))
-        }
-        other => unreadable_results(path, other),
-    })
+    Results::read(path)
+        .map_err(|error| record_of_doctor(path).unwrap_or_else(|| unreadable_results(path, error)))
+}
+
+/// What to do with a file that `shunt doctor --record` wrote; `None` if it is none.
+pub(crate) fn record_of_doctor(path: &Path) -> Option<Failure> {
+    let shows = format!("`shunt doctor --recorded {}` shows it", path.display());
+    let why = format!("a record of `shunt doctor`, not a Shunt result file: {shows}");
+    is_record(path).then(|| bad_file(path, why))
 }
 
 /// Opens a file for new runs; runs that the file has already are kept.

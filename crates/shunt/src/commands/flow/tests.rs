@@ -64,7 +64,7 @@ fn del_takes_exactly_one_of_a_flow_a_route_a_file_and_all() {
 #[test]
 fn load_adds_and_del_removes_the_routes_of_a_file() {
     let file = file_with(ROUTES);
-    let Change::Add(table) = load(file.path()).unwrap() else { panic!("expected an addition") };
+    let Change::Add { table, .. } = load(file.path()).unwrap() else { panic!("expected an addition") };
     assert_eq!(table.route[0].name, "wan");
     let typed = del(&format!("--file {}", file.path().display())).unwrap();
     let wan = StaticRemoval { route: vec!["wan".to_owned()], ..StaticRemoval::default() };

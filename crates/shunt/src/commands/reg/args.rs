@@ -1,6 +1,6 @@
 //! Options that all commands of `shunt reg` share: definitions, and the source of values.
 
-use crate::failure::{bad_config, bad_file, unreadable, usage};
+use crate::failure::{bad_config, bad_file, no_device, unreadable, usage};
 use clap::Args;
 use clap_complete::{CompletionCandidate, engine::ArgValueCandidates};
 use shunt_api::{Failure, FailureCode};
@@ -8,7 +8,11 @@ use shunt_inspect::reg::{
     Definitions, Reading, Register, RegisterSource, SelectError, Selector, SourceError, Unreadable, builtin,
     device_tree::DeviceTree, parse_definitions, soc_of_machine, socs,
 };
-use std::{collections::BTreeMap, fs, io, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct TargetArgs {
@@ -48,6 +52,11 @@ impl TargetArgs {
     }
 
     pub(super) fn resolve(self) -> Result<Target, Failure> {
+        if let RegisterSource::Ethtool(port) | RegisterSource::Mdio(port, _) = &self.from
+            && !Path::new("/sys/class/net").join(port).exists()
+        {
+            return Err(no_device(port));
+        }
         let tree = DeviceTree::of_this_machine();
         let mut definitions = Definitions::default();
         for path in &self.defs {
