@@ -5,6 +5,7 @@ pub(crate) mod agent;
 pub(crate) mod candidates;
 pub(crate) mod control;
 mod http;
+pub(crate) mod instances;
 pub(crate) mod kept;
 #[cfg(feature = "full")]
 pub(crate) mod partner;

@@ -29,7 +29,7 @@ const BAD: [(&str, i32, &[&str]); 27] = [
     ("on 192.168.1.2", 27, &["no rule `192.168.1.2`"]),
     ("off 192.168.1.2 192.168.1.3 192.168.1.4", 2, &["`192.168.1.4`", "at most a source and a destination"]),
     ("qos show nosuch0", 13, &[NO_DEVICE]),
-    ("qos show r1", 13, &["`r1` has no queues", "shunt qos set r1 --rate 100M"]),
+    ("qos show r1", 13, &["`r1` has no queues", "uses tc", "`tc -s qdisc show dev r1`"]),
     ("usage --host nosuch", 2, &["`nosuch` is not a host", "`shunt usage`", "an address such as"]),
     ("usage --host 203.0.113.9", 2, &["nothing was counted for `203.0.113.9`", "`shunt usage`"]),
     ("bench sweep --from 100 --to 100", 2, &["100bit is less than one frame", "100M is 100 Mbit/s"]),

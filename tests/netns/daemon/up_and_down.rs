@@ -166,16 +166,18 @@ fn flows_of_a_file_are_forwarded_without_conntrack() {
     assert_eq!(json(&shunt, "flow list")["flow"].as_array().unwrap().len(), 2000);
 
     // A changed route applies to all its flows.
-    let route = shunt.file("route.toml", &route.replace(":77", ":88"));
-    assert_eq!(json(&shunt, &format!("flow load {}", route.display()))["count"], 1);
+    let changed = shunt.file("route.toml", &route.replace(":77", ":88"));
+    assert_eq!(json(&shunt, &format!("flow load {}", changed.display()))["count"], 1);
     let packet = lab.lan().udp_to(1500, "203.0.113.9:5000".parse().unwrap()).payload("by hand");
     assert_eq!(stage.pass(&packet).ethernet.destination.to_string(), "02:00:00:00:02:88");
 
     // A file with a mistake changes nothing, and a route in use cannot be removed.
     let wrong = flow(3500).replace("\"up\"", "\"nowhere\"");
-    let wrong = shunt.file("wrong.toml", &format!("{}{wrong}", flow(3400)));
+    let wrong = shunt.file("wrong.toml", &format!("{}{}{wrong}", route.replace(":77", ":99"), flow(3400)));
     let output = shunt.run(&format!("flow load {}", wrong.display()));
     assert!(output.code == Some(23) && output.err.contains("no route `nowhere`"), "{output:?}");
+    assert!(output.err.contains("wrong.toml: "), "{output:?}");
+    assert_eq!(stage.pass(&packet).ethernet.destination.to_string(), "02:00:00:00:02:88");
     let output = shunt.run("flow del --route up");
     assert!(output.code == Some(23) && output.err.contains("route `up`"), "{output:?}");
     assert_eq!(json(&shunt, "status")["flows"]["static"], 2000);

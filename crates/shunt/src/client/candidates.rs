@@ -1,6 +1,6 @@
 //! Values that a shell may complete: devices, instances, and addresses of connections of this machine.
 
-use super::control::Client;
+use super::{control::Client, instances};
 use crate::daemon::runtime_dir;
 use clap_complete::CompletionCandidate;
 use shunt_api::{Connection, Instance, Tuple};
@@ -16,12 +16,7 @@ pub(crate) fn devices() -> Vec<CompletionCandidate> {
 
 /// Instances that run.
 pub(crate) fn instances() -> Vec<CompletionCandidate> {
-    candidates(running_instances(&runtime_dir()))
-}
-
-/// The names of instances that have a control socket in this directory.
-pub(crate) fn running_instances(runtime: &Path) -> BTreeSet<String> {
-    names_in(runtime, |name| name.strip_suffix(".sock"))
+    candidates(instances::running(&runtime_dir()))
 }
 
 /// Source addresses of connections on the fast path.

@@ -1,7 +1,7 @@
 //! A client of the daemon's control socket. Each request has a connection of its own.
 
-use super::http::send;
-use crate::daemon::{POLL_INTERVAL, runtime_dir, wait_gone};
+use super::{http::send, instances};
+use crate::daemon::{POLL_INTERVAL, runtime_dir, state_dir, wait_gone};
 use anyhow::Context;
 use http_body_util::{BodyExt, Full};
 use hyper::{
@@ -257,12 +257,7 @@ fn is_cut_off(error: &anyhow::Error) -> bool {
 }
 
 fn not_running(instance: &Instance) -> Failure {
-    let text = if *instance == Instance::default() {
-        "not running; start it with `shunt up`".to_owned()
-    } else {
-        format!("instance `{instance}` is not running; start it with `shunt up --instance {instance}`")
-    };
-    Failure::new(FailureCode::NotRunning, text)
+    instances::not_running(instance, &runtime_dir(), &state_dir())
 }
 
 /// Whether a request failed because no daemon runs.

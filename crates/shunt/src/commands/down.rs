@@ -1,7 +1,7 @@
 //! `shunt down`: stops the daemon, by force if it does not answer, and removes what it left behind.
 
 use crate::{
-    client::{candidates::running_instances, control::Client},
+    client::{control::Client, instances},
     command::{Command, Context},
     daemon::{self, Program},
     output::Show,
@@ -10,7 +10,7 @@ use crate::{
 use clap::Args;
 use serde::Serialize;
 use shunt_api::{Count, Failure, FailureCode, Instance};
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 /// How long a daemon may take to end after it accepted the request, or after SIGKILL.
 const EXIT_TIME: Duration = Duration::from_secs(15);
@@ -67,10 +67,10 @@ impl Command for DownArgs {
 async fn stop(client: &Client, instance: &Instance, program: &Program) -> anyhow::Result<Stopped> {
     let Some(pid) = client.pid().await? else {
         let (runtime, state) = (daemon::runtime_dir(), daemon::state_dir());
-        let is_known = has_run(instance, &runtime, &state);
+        let is_known = instances::has_run(instance, &runtime, &state);
         program.clean_up(instance)?;
         if !is_known {
-            return Err(never_ran(instance, &runtime).into());
+            return Err(instances::never_ran(instance, &runtime).into());
         }
         return Ok(Stopped { was_running: false, killed: false, pid: None });
     };
@@ -94,51 +94,9 @@ async fn stop(client: &Client, instance: &Instance, program: &Program) -> anyhow
     Ok(Stopped { was_running: true, killed: true, pid: Some(pid) })
 }
 
-/// Whether the instance has left a file, or is the one that runs without a name.
-fn has_run(instance: &Instance, runtime: &Path, state: &Path) -> bool {
-    let files = [
-        instance.socket_path(runtime),
-        instance.log_path(runtime),
-        instance.socket_path(runtime).with_extension("lock"),
-        instance.history_path(state),
-        instance.usage_path(state),
-        instance.off_path(state),
-        instance.savings_path(state),
-    ];
-    *instance == Instance::default() || files.iter().any(|file| file.exists())
-}
-
-/// A name that is perhaps mistyped: the failure has those of the instances that run.
-fn never_ran(instance: &Instance, runtime: &Path) -> Failure {
-    let running: Vec<String> =
-        running_instances(runtime).into_iter().map(|name| format!("`{name}`")).collect();
-    let running = match running.as_slice() {
-        [] => "no instance runs here".to_owned(),
-        names => format!("here runs {}", names.join(", ")),
-    };
-    let why = format!("instance `{instance}` has never run on this machine: check its name; {running}");
-    Failure::new(FailureCode::NotRunning, why)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_instance_that_never_ran_is_told_from_one_that_has_ended() {
-        let directory = tempfile::tempdir().unwrap();
-        let (runtime, state) = (directory.path().join("run"), directory.path().join("state"));
-        [&runtime, &state].into_iter().for_each(|path| std::fs::create_dir(path).unwrap());
-        let lab: Instance = "lab".parse().unwrap();
-        assert!(!has_run(&lab, &runtime, &state) && has_run(&Instance::default(), &runtime, &state));
-        let said = never_ran(&lab, &runtime);
-        assert_eq!(said.code, FailureCode::NotRunning);
-        assert!(said.message.ends_with("check its name; no instance runs here"), "{said}");
-        std::fs::write(runtime.join("wan2.sock"), "").unwrap();
-        assert!(never_ran(&lab, &runtime).message.ends_with("here runs `wan2`"));
-        std::fs::write(state.join("lab.history"), "").unwrap();
-        assert!(has_run(&lab, &runtime, &state));
-    }
 
     #[test]
     fn json_has_the_fields_of_the_answer() {
