@@ -1,12 +1,13 @@
 //! The verdict on one direction of a connection: fast, or slow and why.
 
 mod facts;
+mod obstacle;
 
 pub use facts::{
     DirectionFacts, FlowFacts, LastUse, LearningBlocked, Look, Obstacle, PortFacts, Reason, Stayed, WINDOW_S,
 };
 
-use shunt_api::{DirectionName, Family, FlowState, Idle, Tracked};
+use shunt_api::{DirectionName, FlowState, Idle, Tracked};
 
 /// Whether an answer could be another one after a second look at the packets.
 pub fn is_doubtful(slow: Option<&str>, idle: Option<Idle>) -> bool {
@@ -27,9 +28,6 @@ const DOUBTFUL: [Reason; 11] = [
     "ingress-filter",
     "egress-filter",
 ];
-
-/// Reasons that a direction has whose packets are not forwarded at all.
-const STOPPED: [Reason; 6] = ["miss", "stale", "pending", "retiring", "not-proved", "not-liberal"];
 
 /// Reasons that are so from the last fast packet on.
 const LASTING: [Reason; 9] = [
@@ -139,34 +137,6 @@ impl DirectionFacts<'_> {
         }
         verdict.remedy = self.remedy(&verdict).map(str::to_owned).or(verdict.remedy);
         self.with_obstacle(verdict)
-    }
-
-    /// Adds what stops every packet, unless they are slow for a reason of their own anyway, or nothing more will come.
-    fn with_obstacle(&self, mut verdict: Verdict) -> Verdict {
-        let is_waiting = verdict.idle.is_some() && verdict.slow.is_none();
-        let could_go = is_waiting || verdict.slow.is_some_and(|why| STOPPED.contains(&why));
-        let Some(obstacle) = self.obstacle.as_ref().filter(|_| could_go && !self.has_ended()) else {
-            return verdict;
-        };
-        let (what, remedy) = match obstacle {
-            Obstacle::Down(device) => (format!("{device} is down"), format!("`ip link set {device} up`")),
-            Obstacle::NoCarrier(device) => (
-                format!("{device} has no carrier"),
-                "see the cable, and whether the other end is on".to_owned(),
-            ),
-            Obstacle::NotForwarding(family) => {
-                let sysctl = match family {
-                    Family::V4 => "net.ipv4.ip_forward",
-                    Family::V6 => "net.ipv6.conf.all.forwarding",
-                };
-                (format!("Linux does not forward: {sysctl} is 0"), format!("`sysctl -w {sysctl}=1`"))
-            }
-        };
-        let reason = if self.flow.is_some() { "stale" } else { "miss" };
-        verdict.slow = verdict.slow.or(Some(reason));
-        let before = std::mem::take(&mut verdict.detail);
-        verdict.detail = if before.is_empty() || is_waiting { what } else { format!("{what}; {before}") };
-        Verdict { remedy: Some(remedy), ..verdict }
     }
 
     /// What to do if the general text of the reason does not fit: it asks for packets that may never come.
@@ -371,9 +341,15 @@ impl DirectionFacts<'_> {
 
     /// Whether no packet has come since the one that did not leave, so long ago. TCP sends again what is dropped.
     fn has_ceased(&self, ago_s: u64) -> Option<Idle> {
-        let none_arrives = self.look.as_ref().is_some_and(|look| look.arrived == 0);
+        // While a capture or the like keeps ports from noting packets, only conntrack tells whether any come.
+        let are_noted = self.learning_blocked.is_none();
+        let none_come = |look: &Look| match look.counted {
+            Some(packets) => look.arrived == 0 && packets == 0,
+            None => look.arrived == 0 && are_noted,
+        };
+        let none_come = self.look.as_ref().is_some_and(none_come);
         let was_fast = self.last_use.map(|last| last.fast);
-        (none_arrives && ago_s >= WINDOW_S).then_some(Idle { for_s: Some(ago_s), was_fast })
+        (none_come && ago_s >= WINDOW_S).then_some(Idle { for_s: Some(ago_s), was_fast })
     }
 
     /// Seconds since a change in Linux, if the last fast packet came right before it.
@@ -439,9 +415,9 @@ impl DirectionFacts<'_> {
             let (which, remedy) = self.dropped();
             let detail =
                 format!("a packet arrived {ago_s} s ago, and was not seen to leave through a port{which}");
-            let ceased = self.has_ceased(ago_s).filter(|_| self.none_come());
             // Of its window, the first packet is known.
-            let idle = ceased.map(|idle| Idle { for_s: None, ..idle });
+            let idle =
+                self.has_ceased(ago_s).filter(|_| self.none_come()).map(|idle| Idle { for_s: None, ..idle });
             Verdict { remedy: Some(remedy), idle, since_s: self.cut_off_s(), ..slow("stale", detail) }
         })
     }

@@ -615,3 +615,17 @@ fn a_connection_whose_last_packets_were_dropped_is_idle_after_a_while() {
             && then.remedy.unwrap().starts_with("nothing to do if the exchange is over; else see")
     );
 }
+
+#[test]
+fn behind_a_capture_only_conntrack_tells_that_no_packets_come() {
+    let udp = tracked(17, None, GOOD);
+    let idle = |counted: Option<u64>, is_captured: bool| {
+        let stayed = Some(Stayed { port: "lan0".to_owned(), ago_s: 15 });
+        let look = Some(Look { counted, stayed, ..Look::default() });
+        let capture = LearningBlocked { reason: "capture", place: "on lan0".to_owned() };
+        let learning_blocked = is_captured.then_some(capture);
+        DirectionFacts { look, learning_blocked, ..facts(&udp) }.verdict().idle.is_some()
+    };
+    assert!(!idle(Some(10), true) && !idle(None, true), "packets come, or nobody knows");
+    assert!(idle(Some(0), true) && idle(None, false) && idle(Some(0), false));
+}

@@ -4,14 +4,14 @@ use super::{control::Client, instances};
 use crate::daemon::runtime_dir;
 use clap_complete::CompletionCandidate;
 use shunt_api::{Connection, Instance, Tuple};
-use std::{collections::BTreeSet, env, fs, path::Path, time::Duration};
+use std::{collections::BTreeSet, env, path::Path, time::Duration};
 
 /// A shell that waits longer for candidates annoys.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Network devices.
 pub(crate) fn devices() -> Vec<CompletionCandidate> {
-    candidates(names_in(Path::new("/sys/class/net"), |name| Some(name)))
+    candidates(instances::names_in(Path::new("/sys/class/net")))
 }
 
 /// Instances that run.
@@ -27,12 +27,6 @@ pub(crate) fn sources() -> Vec<CompletionCandidate> {
 /// Destination addresses of connections on the fast path.
 pub(crate) fn destinations() -> Vec<CompletionCandidate> {
     addresses(|tuple| tuple.destination().ip().to_string())
-}
-
-fn names_in(directory: &Path, name: impl Fn(&str) -> Option<&str>) -> BTreeSet<String> {
-    let entries = fs::read_dir(directory).into_iter().flatten();
-    let files = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    files.filter_map(|file| name(&file).map(str::to_owned)).collect()
 }
 
 fn candidates(names: BTreeSet<String>) -> Vec<CompletionCandidate> {

@@ -5,9 +5,13 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 /// The names of instances that have a control socket in this directory.
 pub(crate) fn running(runtime: &Path) -> BTreeSet<String> {
-    let entries = fs::read_dir(runtime).into_iter().flatten();
-    let files = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    files.filter_map(|file| file.strip_suffix(".sock").map(str::to_owned)).collect()
+    names_in(runtime).iter().filter_map(|file| file.strip_suffix(".sock").map(str::to_owned)).collect()
+}
+
+/// The names of the files in a directory.
+pub(super) fn names_in(directory: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
 }
 
 /// Whether the instance has left a file, or is the one that runs without a name.
