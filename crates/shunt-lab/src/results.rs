@@ -68,8 +68,8 @@ pub enum ReadError {
     NotJson,
     /// The file is JSON but not a file of results.
     #[error(
-        "not a Shunt result file, but JSON of another program: `format` is missing or has another value; name a file \
-         that `--keep` of a measurement wrote"
+        "not a Shunt result file, but other JSON: `format` is missing or has another value; name a file that `--keep` of \
+         a measurement wrote"
     )]
     Format,
     /// The file has another format version.

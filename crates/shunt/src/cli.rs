@@ -67,7 +67,9 @@ fn explain(words: &[OsString], mut error: clap::Error) -> clap::Error {
         suggest(&mut error, tip);
     } else if let Some(line) = meant::with_missing(words, &error) {
         suggest(&mut error, format!("type `{line}`; see `{} --help`", meant::command_of(words)));
-    } else if let Some(command) = meant::command_of_group(words, &error) {
+    } else if let Some(command) =
+        meant::command_of_group(words, &error).or_else(|| meant::command_with_other_name(words, &error))
+    {
         suggest(&mut error, format!("did you mean `{command}`? see `{command} --help`"));
     } else if error.get(ContextKind::SuggestedArg).is_none()
         && let Some(options) = meant::its_options(words, &error)

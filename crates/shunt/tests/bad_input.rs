@@ -30,7 +30,7 @@ const FILES: [(&str, &str); 16] = [
 ];
 
 /// What is typed, the exit code, the thing, and the way out.
-static BAD: [(&str, i32, &str, &str); 323] = [
+static BAD: [(&str, i32, &str, &str); 327] = [
     ("start", 2, "'start'", "`shunt up` starts an instance"),
     ("upp", 2, "'upp'", "'up'"),
     ("disable laptop", 2, "'disable'", "`shunt off HOST`"),
@@ -78,7 +78,7 @@ static BAD: [(&str, i32, &str, &str); 323] = [
     ("compare empty.json empty.json", 18, "empty.json: not a Shunt result file", "`format` is missing"),
     ("report other.json", 18, "other.json: not a Shunt result file", "`format` is missing"),
     ("bench run case.toml", 18, "case.toml: line 1: unknown key `case`", "known are output"),
-    ("bench sweep --from 1G --to 100M", 2, "--from 1.00 Gbit/s --to 100 Mbit/s", "swap them"),
+    ("bench sweep --from 1G --to 100M", 2, "--from 1.00 Gbit/s --to 100 Mbit/s", "lower --from"),
     (
         "gen --streams case.toml --tx a --rx b",
         18,
@@ -323,6 +323,10 @@ static BAD: [(&str, i32, &str, &str); 323] = [
     ),
     ("qos set wan0 --rate -5", 2, "'-5' for '--rate <RATE>'", "such as 300M"),
     ("qos clear wan0", 2, "'clear'", "`shunt qos del wan0`"),
+    ("flow delete 192.168.1.2", 2, "'delete'", "did you mean `shunt flow del`?"),
+    ("flow ls", 2, "'ls'", "`shunt flow list`"),
+    ("flows udp 53", 2, "`53`", "`shunt flows udp --dport 53`"),
+    ("flush lan0", 2, "'lan0'", "`shunt flush`"),
     ("flow remove --all", 2, "'remove'", "`shunt flow del --all`"),
     ("flow add --in lan0", 2, "'--in'", "did you mean `--in-port <PORT>`?"),
     ("reg show", 2, "'show'", "`shunt reg list`"),

@@ -95,7 +95,7 @@ fn other_files_and_other_versions_have_distinct_errors() {
         refusal(&newer),
         "format version 2; this Shunt reads version 1: use the Shunt that wrote the file"
     );
-    let no_result = "not a Shunt result file, but JSON of another program: `format` is missing or has another value; \
+    let no_result = "not a Shunt result file, but other JSON: `format` is missing or has another value; \
                      name a file that `--keep` of a measurement wrote";
     for text in ["{}", "[]", "{\"format\": \"other\", \"version\": 1}", "{\"format\": \"shunt-result\"}"] {
         assert_eq!(refusal(text), no_result, "{text}");

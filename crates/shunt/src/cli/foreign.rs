@@ -75,6 +75,9 @@ pub(super) fn of_another_program(words: &[OsString], error: &clap::Error) -> Opt
         "shunt flush" if matches!(wrong.as_str(), "all" | "any" | "everything") => {
             Some("it is about all connections anyway: `shunt flush`".to_owned())
         }
+        "shunt flush" if is_device(&wrong) => {
+            Some("it is about the connections of all ports: `shunt flush`".to_owned())
+        }
         "shunt flush" if !wrong.starts_with('-') && !matches!(wrong.as_str(), "tcp" | "udp") => Some(format!(
             "it is about all connections; `shunt off {wrong}`, then `shunt on {wrong}`, sends those of a host back"
         )),

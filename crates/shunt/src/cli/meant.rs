@@ -208,8 +208,9 @@ fn with_other_command(line: &[String]) -> Option<Vec<String>> {
         );
     }
     let at = line.iter().position(|word| word == "flow")?;
-    let root = root();
-    let has_command = root.find_subcommand("flow")?.find_subcommand(line.get(at + 1)?).is_some();
+    let flow = root().find_subcommand("flow")?;
+    let next = line.get(at + 1)?;
+    let has_command = flow.find_subcommand(next).is_some() || other_name(flow, next).is_some();
     if has_command || !line[1..at].iter().all(|word| word.starts_with('-')) {
         return None;
     }
@@ -345,12 +346,24 @@ fn with_other_name(line: &[String], error: &clap::Error) -> Option<Vec<String>> 
     };
     let at = line.iter().position(|word| word == typed)?;
     let root = root();
-    let group = command_below(root, &line[..at]);
     let lower = typed.to_lowercase();
-    let same =
-        SAME.iter().filter(|names| at > 1 && names.contains(&lower.as_str())).copied().flatten().copied();
-    let name = [lower.as_str()].into_iter().chain(same).find_map(|name| group.find_subcommand(name))?;
+    let group = command_below(root, &line[..at]);
+    let name = if at > 1 { other_name(group, &lower) } else { group.find_subcommand(&lower) }?;
     Some([&line[..at], &[name.get_name().to_owned()], &line[at + 1..]].concat())
+}
+
+/// The command of a group that has another name for this.
+fn other_name<'c>(group: &'c Command, typed: &str) -> Option<&'c Command> {
+    let same = SAME.iter().filter(|names| names.contains(&typed)).copied().flatten().copied();
+    [typed].into_iter().chain(same).find_map(|name| group.find_subcommand(name))
+}
+
+/// The command of a group that was probably meant, whatever else the line has.
+pub(super) fn command_with_other_name(words: &[OsString], error: &clap::Error) -> Option<String> {
+    let line = readable(words)?;
+    let at = invalid_command_at(&line, error).filter(|at| *at > 1)?;
+    let name = other_name(command_below(root(), &line[..at]), &line[at])?;
+    Some(format!("{} {}", command_of(&words[..at]), name.get_name()))
 }
 
 /// The command of this line.
@@ -638,6 +651,10 @@ fn replacements(root: &Command, line: &[String], at: usize) -> Vec<Vec<String>> 
         }
         all.extend(needless);
         return all;
+    }
+    // `port 53`, `udp 53`.
+    if matches!(line[at - 1].as_str(), "tcp" | "udp") && word.parse::<u16>().is_ok() {
+        all.extend(takes(root, line, "dport", word).map(|words| with(at, at + 1, &words)));
     }
     if line[at - 1] == "port" {
         all.extend(takes(root, line, "dport", word).map(|words| with(at - 1, at + 1, &words)));

@@ -91,7 +91,7 @@ impl SweepBench {
         if to < from {
             let [from, to] = [from, to].map(units::bits_per_second);
             return Err(usage(format!(
-                "--from {from} --to {to}: expected the lowest rate first, then the highest; swap them"
+                "--from {from} --to {to}: expected the lowest rate first, then the highest; lower --from, or raise --to"
             ))
             .into());
         }
