@@ -64,6 +64,6 @@ pub use table_size::flow_table_size;
 pub use tc_change::{TcChange, TcObject, TcTurn};
 pub use traffic::Traffic;
 pub use verdict::{
-    DirectionFacts, FlowFacts, LastUse, LearningBlocked, Look, Obstacle, PortFacts, Reason, Stayed, Verdict,
-    WINDOW_S, is_doubtful,
+    DirectionFacts, FlowFacts, LastUse, LearningBlocked, Look, Obstacle, PortFacts, Reason, Stayed,
+    TurnedOff, Verdict, WINDOW_S, is_doubtful,
 };

@@ -2,9 +2,11 @@
 
 mod facts;
 mod obstacle;
+mod turned_off;
 
 pub use facts::{
-    DirectionFacts, FlowFacts, LastUse, LearningBlocked, Look, Obstacle, PortFacts, Reason, Stayed, WINDOW_S,
+    DirectionFacts, FlowFacts, LastUse, LearningBlocked, Look, Obstacle, PortFacts, Reason, Stayed,
+    TurnedOff, WINDOW_S,
 };
 
 use shunt_api::{DirectionName, FlowState, Idle, Tracked};
@@ -14,8 +16,11 @@ pub fn is_doubtful(slow: Option<&str>, idle: Option<Idle>) -> bool {
     idle.is_some() || slow.is_some_and(|why| DOUBTFUL.contains(&why))
 }
 
-/// Reasons that a direction without packets may have, too. Behind the last five, Shunt keeps nothing of packets.
-const DOUBTFUL: [Reason; 11] = [
+/// Reasons that a direction without packets, or with packets that Linux drops, may have, too. Behind the last five,
+/// Shunt keeps nothing of packets.
+const DOUBTFUL: [Reason; 13] = [
+    "off",
+    "excluded",
     "miss",
     "stale",
     "pending",
@@ -101,6 +106,7 @@ impl DirectionFacts<'_> {
             Self::check_eligible,
             Self::check_ended,
             Self::check_unanswered,
+            Self::check_turned_off,
             Self::check_off_ports,
             Self::check_stayed,
             Self::check_retired_as_idle,
@@ -118,22 +124,13 @@ impl DirectionFacts<'_> {
         ];
         let found = checks.iter().find_map(|check| check(self));
         let mut verdict = found.unwrap_or_else(|| self.not_learned());
-        let is_silent_off = verdict.slow == Some("off") && self.is_silent();
-        if verdict.slow.is_some() && verdict.idle.is_none() && !is_silent_off {
+        if verdict.slow.is_some() && verdict.idle.is_none() {
             let since_s = verdict.since_s.or_else(|| self.last_fast_s(&verdict));
             // A rule of `shunt off` may be younger than a connection that was never fast.
             verdict.since_s = since_s.or_else(|| self.never_fast_s().filter(|_| verdict.slow != Some("off")));
         }
         if verdict.idle.is_some() {
             verdict.since_s = None;
-        }
-        if is_silent_off && verdict.idle.is_none() {
-            verdict.idle = match self.last_use.filter(|last| last.ago_s <= self.window_age_s) {
-                Some(LastUse { ago_s, fast }) => {
-                    (ago_s >= IDLE_S).then_some(Idle { for_s: Some(ago_s), was_fast: Some(fast) })
-                }
-                None => Some(UNKNOWN),
-            };
         }
         verdict.remedy = self.remedy(&verdict).map(str::to_owned).or(verdict.remedy);
         self.with_obstacle(verdict)
@@ -159,11 +156,6 @@ impl DirectionFacts<'_> {
             ),
             _ => None,
         }
-    }
-
-    /// Whether no packet has come for a window or longer. The first packet after a window begins the next one.
-    const fn is_silent(&self) -> bool {
-        self.window_age_s >= 2 * WINDOW_S
     }
 
     /// Whether this is a TCP connection that ends or has ended.
@@ -194,7 +186,7 @@ impl DirectionFacts<'_> {
         let paused = self.last_use.filter(|last| last.ago_s >= IDLE_S && flow.state == FlowState::Active);
         let Some(LastUse { ago_s, fast }) = paused else { return self.check_still_in_use() };
         // A flow stays active for a while after its last packet, also if what comes now cannot use it.
-        let come = self.look.as_ref().is_some_and(|look| look.arrived > 0 || look.counted.unwrap_or(0) > 0);
+        let come = self.look.as_ref().is_some_and(Look::has_packets);
         (!come).then(|| idle(Some(ago_s), Some(fast)))
     }
 
@@ -216,12 +208,6 @@ impl DirectionFacts<'_> {
             if let Some(zone) = tracked.zone.or(direction.zone) {
                 return Some(slow("no-conntrack", format!("the connection is in zone {zone}")));
             }
-        }
-        if let Some(rule) = &self.off {
-            return Some(slow("off", rule.clone()));
-        }
-        if self.excluded {
-            return Some(slow("excluded", "by the mark of the connection"));
         }
         if self.to_group {
             return Some(Verdict {
@@ -315,7 +301,8 @@ impl DirectionFacts<'_> {
     fn check_stayed(&self) -> Option<Verdict> {
         // What was refused has been seen to leave. What conntrack has forgotten cannot become liberal.
         let is_over = self.refused == Some("not-liberal") && self.tracked.is_none();
-        let look = self.look.as_ref().filter(|_| self.refused.is_none() || is_over)?;
+        let may_be_old = self.refused.is_none() || is_over || self.is_turned_off();
+        let look = self.look.as_ref().filter(|_| may_be_old)?;
         let Stayed { port, ago_s } = look.stayed.as_ref()?;
         let arrived = if look.arrived > 0 {
             format!("packets arrive on {port}, and the last of them")
@@ -367,7 +354,13 @@ impl DirectionFacts<'_> {
 
     /// The same, if no port has seen a packet of this connection before either.
     fn look_past_ports(&self) -> Option<(&Look, u64)> {
-        self.look_past_candidates().filter(|_| self.packets_seen == 0 && self.refused.is_none())
+        let is_unseen = if self.is_turned_off() {
+            // Of packets that were refused lately, nothing is noted for a while.
+            self.window_age_s >= 2 * WINDOW_S
+        } else {
+            self.packets_seen == 0 && self.refused.is_none()
+        };
+        self.look_past_candidates().filter(|_| is_unseen)
     }
 
     fn check_fragments(&self) -> Option<Verdict> {
@@ -381,7 +374,8 @@ impl DirectionFacts<'_> {
 
     /// What conntrack counts, and ports have passed to Linux without a look-up.
     fn check_passed(&self) -> Option<Verdict> {
-        let (look, counted) = self.look_past_candidates()?;
+        let looked = if self.is_turned_off() { self.look_past_ports() } else { self.look_past_candidates() };
+        let (look, counted) = looked?;
         // The counters are read one after the other.
         let (why, packets) = look.passed.iter().find(|(why, packets)| {
             *why != "fragment" && *packets > 0 && packets + packets / 8 + 1 >= counted
@@ -458,6 +452,17 @@ impl DirectionFacts<'_> {
         }
     }
 
+    /// A TCP connection that the other end has not answered yet.
+    fn check_opening(&self) -> Option<Verdict> {
+        self.tcp_state().filter(|state| *state == "SYN_SENT")?;
+        let was_fast = self.last_use.map(|last| last.fast);
+        // Conntrack does not count a SYN that is sent again.
+        let is_silent = self.tracked_ago_s.is_some_and(|ago_s| ago_s >= IDLE_S);
+        let idle = is_silent.then_some(Idle { for_s: None, was_fast });
+        let detail = "its state in conntrack is SYN_SENT: the other end has not answered";
+        Some(Verdict { idle, ..slow("not-established", detail) })
+    }
+
     fn check_conntrack_state(&self) -> Option<Verdict> {
         let tracked = self.tracked?;
         if tracked.is(Tracked::DYING) {
@@ -472,17 +477,14 @@ impl DirectionFacts<'_> {
         }
         let state = tracked.state.as_deref().unwrap_or("NONE");
         if state != "ESTABLISHED" {
-            // Conntrack does not count a SYN that is sent again.
-            let is_opening = state == "SYN_SENT";
-            let silent_s = self.tracked_ago_s.filter(|ago_s| *ago_s >= IDLE_S);
-            let idle = silent_s.map(|for_s| Idle {
-                for_s: Some(for_s).filter(|_| !is_opening),
-                was_fast: self.last_use.map(|last| last.fast),
-            });
-            let unanswered = if is_opening { ": the other end has not answered" } else { "" };
-            return Some(Verdict {
-                idle,
-                ..slow("not-established", format!("its state in conntrack is {state}{unanswered}"))
+            return self.check_opening().or_else(|| {
+                let silent_s = self.tracked_ago_s.filter(|ago_s| *ago_s >= IDLE_S);
+                let was_fast = self.last_use.map(|last| last.fast);
+                let idle = silent_s.map(|for_s| Idle { for_s: Some(for_s), was_fast });
+                Some(Verdict {
+                    idle,
+                    ..slow("not-established", format!("its state in conntrack is {state}"))
+                })
             });
         }
         (!tracked.is(Tracked::ASSURED))

@@ -6,6 +6,7 @@ use shunt_api::{
     EndNames, Failure, FailureCode, OffBy, OffEnd, OffRequest, OffRule, Proto, Selection, Tuple,
 };
 use shunt_bpf::OffMatch;
+use shunt_core::TurnedOff;
 use std::{
     path::PathBuf,
     time::{SystemTime, UNIX_EPOCH},
@@ -20,6 +21,9 @@ pub(crate) struct KeptRule {
     which: Selection,
     /// Seconds since 1970 at which the rule ends; none if it does not end by itself.
     until: Option<u64>,
+    /// Seconds since 1970 at which it was added; none in a file of a version that did not keep it.
+    #[serde(default)]
+    since: Option<u64>,
     #[serde(default, skip_serializing_if = "OffBy::is_owner")]
     by: OffBy,
     #[serde(default, skip_serializing_if = "EndNames::are_none")]
@@ -118,7 +122,8 @@ impl OffRules {
         }
         let until = for_s.map(|seconds| now + seconds);
         let same = self.rules.iter().position(|rule| rule.which == which);
-        let rule = KeptRule { which, until, by, names };
+        let since = same.map_or(Some(now), |at| self.rules[at].since);
+        let rule = KeptRule { which, until, since, by, names };
         match same {
             Some(at) if self.rules[at].is_like(&rule) => self.rules[at] = rule,
             Some(at) => {
@@ -180,8 +185,8 @@ impl OffRules {
         std::mem::take(&mut self.changes)
     }
 
-    /// The first rule that names a connection, as text.
-    pub(crate) fn naming(&self, protocol: u8, tuples: &[Tuple; 2], now: u64) -> Option<String> {
+    /// The first rule that names a connection.
+    pub(crate) fn naming(&self, protocol: u8, tuples: &[Tuple; 2], now: u64) -> Option<TurnedOff> {
         let names = |rule: &&KeptRule| {
             rule.which.proto.is_none_or(|proto| proto.number() == protocol)
                 && tuples.iter().any(|tuple| rule.which.has_ends(tuple))
@@ -190,7 +195,8 @@ impl OffRules {
         let left = rule.until.map_or_else(String::new, |until| {
             format!(", {} left", shunt_wire::units::time(until.saturating_sub(now)))
         });
-        Some(format!("by the rule `{}` of `{}`{left}", rule.which.words(), rule.by.command()))
+        let words = format!("by the rule `{}` of `{}`{left}", rule.which.words(), rule.by.command());
+        Some(TurnedOff { rule: words, for_s: rule.since.map(|since| now.saturating_sub(since)) })
     }
 
     /// What the file is to have now, for a client that waits for it.
@@ -381,14 +387,17 @@ mod tests {
         let there = Tuple::new(([192, 0, 2, 1], 4000).into(), ([198, 51, 100, 7], 443).into());
         let back = shunt_core::reversed(there);
         assert_eq!(
-            rules.naming(6, &[there, back], 0).as_deref(),
-            Some("by the rule `198.51.100.0/24` of `shunt off`, 1m 30s left")
+            rules.naming(6, &[there, back], 30),
+            Some(TurnedOff {
+                rule: "by the rule `198.51.100.0/24` of `shunt off`, 1m left".to_owned(),
+                for_s: Some(30)
+            })
         );
         let by_quality = OffRequest { by: OffBy::Quality, ..request("192.0.2.1", None) };
         rules.remove(None).unwrap();
         rules.add(by_quality, 0).unwrap();
         assert_eq!(
-            rules.naming(6, &[there, back], 0).as_deref(),
+            rules.naming(6, &[there, back], 0).map(|off| off.rule).as_deref(),
             Some("by the rule `192.0.2.1` of `shunt quality --off`")
         );
         let other = Tuple { src: [203, 0, 113, 2].into(), dst: [203, 0, 113, 1].into(), ..there };

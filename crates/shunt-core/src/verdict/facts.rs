@@ -35,7 +35,7 @@ pub struct DirectionFacts<'a> {
     /// Whether the configuration excludes the mark of the connection.
     pub excluded: bool,
     /// The rule by which somebody has turned the connection off; `None` if there is none.
-    pub off: Option<String>,
+    pub off: Option<TurnedOff>,
     /// Why UDP directions without a reply are not learned; `None` if they are.
     pub needs_reply: Option<String>,
     /// Whether flows are learned at all (`learn`).
@@ -75,6 +75,15 @@ pub struct DirectionFacts<'a> {
     pub epoch_moved: Option<(u64, String)>,
 }
 
+/// A rule by which somebody has turned a connection off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TurnedOff {
+    /// The rule, as `by the rule ...`.
+    pub rule: String,
+    /// For how long it has held, in seconds; `None` if that is not known.
+    pub for_s: Option<u64>,
+}
+
 /// What keeps every packet of a direction from being forwarded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
@@ -104,6 +113,13 @@ pub struct Look {
     /// Packets of any connection that arrived on ports meanwhile and are not looked up, by reason: fragments, for one,
     /// which have no ports.
     pub passed: Vec<(Reason, u64)>,
+}
+
+impl Look {
+    /// Whether packets came meanwhile.
+    pub(super) fn has_packets(&self) -> bool {
+        self.arrived > 0 || self.counted.is_some_and(|packets| packets > 0)
+    }
 }
 
 /// A packet that has arrived, and has not left through a port.

@@ -33,7 +33,8 @@ impl DirectionFacts<'_> {
     /// Adds what stops every packet, unless they are slow for a reason of their own anyway, or nothing more will come.
     pub(super) fn with_obstacle(&self, verdict: Verdict) -> Verdict {
         let is_waiting = verdict.idle.is_some() && verdict.slow.is_none();
-        let could_go = is_waiting || verdict.slow.is_some_and(|why| STOPPED.contains(&why));
+        let is_off = matches!(verdict.slow, Some("off" | "excluded"));
+        let could_go = is_waiting || is_off || verdict.slow.is_some_and(|why| STOPPED.contains(&why));
         let Some(obstacle) = self.obstacle.as_ref().filter(|_| could_go && !self.has_ended()) else {
             return verdict;
         };
@@ -41,8 +42,14 @@ impl DirectionFacts<'_> {
         let reason = if self.flow.is_some() { "stale" } else { "miss" };
         let detail = match verdict.detail.as_str() {
             "" => what,
+            rule if is_off => format!("{what}; besides, it is {} {rule}", verdict.slow.unwrap_or_default()),
             before => format!("{what}; {before}"),
         };
-        Verdict { slow: verdict.slow.or(Some(reason)), detail, remedy: Some(remedy), ..verdict }
+        Verdict {
+            slow: verdict.slow.filter(|_| !is_off).or(Some(reason)),
+            detail,
+            remedy: Some(remedy),
+            ..verdict
+        }
     }
 }
