@@ -301,8 +301,9 @@ impl DirectionFacts<'_> {
     fn check_stayed(&self) -> Option<Verdict> {
         // What was refused has been seen to leave. What conntrack has forgotten cannot become liberal.
         let is_over = self.refused == Some("not-liberal") && self.tracked.is_none();
-        let may_be_old = self.refused.is_none() || is_over || self.is_turned_off();
-        let look = self.look.as_ref().filter(|_| may_be_old)?;
+        // What was off may have been dropped since.
+        let was_off = matches!(self.refused, Some("off" | "excluded"));
+        let look = self.look.as_ref().filter(|_| self.refused.is_none() || is_over || was_off)?;
         let Stayed { port, ago_s } = look.stayed.as_ref()?;
         let arrived = if look.arrived > 0 {
             format!("packets arrive on {port}, and the last of them")

@@ -23,6 +23,8 @@ fn a_connection_that_is_off_tells_a_trouble_of_its_own_first() {
     let dropped = DirectionFacts { look: Some(dropped), ..silent.clone() };
     assert_eq!(told(&dropped).0, "miss");
     assert!(told(&dropped).1.ends_with("; besides, it is off by a rule"), "{dropped:?}");
+    let on_again = DirectionFacts { off: None, ..dropped.clone() };
+    assert!(told(&on_again).1.contains("was not seen to leave"), "{:?}", told(&on_again));
     let by_mark = DirectionFacts { off: None, excluded: true, refused: Some("excluded"), ..dropped };
     assert!(told(&by_mark).1.ends_with("it is excluded by its mark"), "{:?}", told(&by_mark));
     let passed = Look { passed: vec![("ttl", 9)], ..look.clone() };
