@@ -1,7 +1,14 @@
 //! Turns serde's messages about a document into words that its author knows.
 
 /// The most keys or values that a message lists.
-const LISTED_MAX: usize = 12;
+const SAME: [(&str, &[&str]); 6] = [
+    ("ports", &["interface", "interfaces", "iface", "ifaces", "device", "devices", "nics", "lan", "wan"]),
+    ("qos", &["shape", "shaper", "shaping", "bandwidth", "rate", "queues"]),
+    ("idle", &["timeout", "expire", "lifetime", "ttl"]),
+    ("page", &["web", "http", "ui", "dashboard", "listen"]),
+    ("max_flows", &["table_size", "flows", "connections", "size"]),
+    ("exclude_mark", &["mark", "skip_mark", "ignore_mark"]),
+];
 /// The least likeness (0 to 1, by Jaro and Winkler) of a known word that is suggested for an unknown one.
 const ALIKE: f64 = 0.8;
 
@@ -117,16 +124,13 @@ fn unknown(why: &str) -> Option<String> {
         Some((typed, known)) => (typed, quoted(known)),
         None => (rest.split(',').next()?, Vec::new()),
     };
-    let guess = nearest(typed.trim_matches('`'), known.iter().copied());
+    let word = typed.trim_matches('`');
+    let same = SAME.iter().find(|(key, others)| known.contains(key) && others.contains(&word));
+    let guess = same.map(|(key, _)| *key).or_else(|| nearest(word, known.iter().copied()));
     Some(match guess {
         Some(guess) => format!("unknown {what} {typed}; did you mean `{guess}`?"),
         None if known.is_empty() => format!("unknown {what} {typed}: remove it"),
-        None if known.len() <= LISTED_MAX => {
-            format!("unknown {what} {typed}; known are {}", known.join(", "))
-        }
-        None => {
-            format!("unknown {what} {typed}; there are {}, such as {}", known.len(), known[..4].join(", "))
-        }
+        None => format!("unknown {what} {typed}; known are {}", known.join(", ")),
     })
 }
 
@@ -220,9 +224,13 @@ mod tests {
         ] {
             assert_eq!(reword_toml(why), text);
         }
-        let keys: Vec<String> = (10..40).map(|n| format!("`key{n}`")).collect();
-        let many = reword_toml(&format!("unknown field `z`, expected one of {}", keys.join(", ")));
-        assert_eq!(many, "unknown key `z`; there are 30, such as key10, key11, key12, key13");
+        for (typed, meant) in
+            [("interfaces", "`ports`"), ("shaper", "`qos`"), ("weather", "known are engine, ports")]
+        {
+            let why =
+                reword_toml(&format!("unknown field `{typed}`, expected one of `engine`, `ports`, `qos`"));
+            assert!(why.contains(meant), "{why}");
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ const FILES: [(&str, &str); 16] = [
 ];
 
 /// What is typed, the exit code, the thing, and the way out.
-static BAD: [(&str, i32, &str, &str); 327] = [
+static BAD: [(&str, i32, &str, &str); 331] = [
     ("start", 2, "'start'", "`shunt up` starts an instance"),
     ("upp", 2, "'upp'", "'up'"),
     ("disable laptop", 2, "'disable'", "`shunt off HOST`"),
@@ -323,6 +323,10 @@ static BAD: [(&str, i32, &str, &str); 327] = [
     ),
     ("qos set wan0 --rate -5", 2, "'-5' for '--rate <RATE>'", "such as 300M"),
     ("qos clear wan0", 2, "'clear'", "`shunt qos del wan0`"),
+    ("report list.json page.html", 2, "page.html: no file of results", "`-o page.html`"),
+    ("check lan0 wan0", 2, "'wan0'", "`shunt check lan0 --peer wan0`"),
+    ("link set lan0 --ring rx=1", 2, "'lan0'", "`shunt link lan0 --ring rx=1`"),
+    ("quality --lan lan0", 2, "'--lan'", "`--wan PORT`"),
     ("flow delete 192.168.1.2", 2, "'delete'", "did you mean `shunt flow del`?"),
     ("flow ls", 2, "'ls'", "`shunt flow list`"),
     ("flows udp 53", 2, "`53`", "`shunt flows udp --dport 53`"),

@@ -11,7 +11,7 @@ const BITS_PER_BYTE: u64 = 8;
 
 /// How a port gets queues of Shunt, or else of Linux.
 const WITH_QUEUES: &str = "only the external engine has queues: set `engine = \"external\"` or \
-    `external_ports` in the configuration; with tc, shape by a qdisc (`tc qdisc replace dev PORT root cake`)";
+    `external_ports` in the configuration; with tc, shape by a qdisc (`tc qdisc replace dev PORT root cake bandwidth RATE`)";
 
 /// The ifindex of a port whose queues are in use, or why they are not, and what to do.
 pub(crate) fn port_with_queues(core: &Core, port: &str) -> Result<u32, UnusedQueues> {

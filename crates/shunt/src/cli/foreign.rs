@@ -72,7 +72,7 @@ pub(super) fn of_another_program(words: &[OsString], error: &clap::Error) -> Opt
             let options = rest.join(" ");
             Some(format!("`shunt conntrack` only lists the table; `conntrack {options}` of Linux does that"))
         }
-        "shunt flush" if matches!(wrong.as_str(), "all" | "any" | "everything") => {
+        "shunt flush" if matches!(wrong.as_str(), "all" | "any" | "everything" | "now") => {
             Some("it is about all connections anyway: `shunt flush`".to_owned())
         }
         "shunt flush" if is_device(&wrong) => {
@@ -110,8 +110,14 @@ pub(super) fn of_another_program(words: &[OsString], error: &clap::Error) -> Opt
             let words = words.trim_start_matches("qdisc ");
             Some(format!("that is for tc: `tc qdisc replace dev {device} {root}{words}`"))
         }
+        "shunt check" if let [one, peer] = rest && is_device(one) && is_device(peer) => {
+            Some(format!("did you mean `shunt check {one} --peer {peer}`?"))
+        }
+        "shunt quality" if wrong == "--lan" => {
+            Some("name the ports of the other side, `--wan PORT`: all others are of the LAN side".to_owned())
+        }
         "shunt link" | "shunt doctor" | "shunt check" | "shunt status" | "shunt qos set"
-            if is_about_devices && has(&IP).is_some() =>
+            if is_about_devices && has(&IP).is_some() && !rest.iter().any(|word| word.starts_with("--")) =>
         {
             let set = rest.iter().copied().filter(|word| *word != device && !matches!(*word, "set" | "dev"));
             let set: Vec<&str> = set.collect();

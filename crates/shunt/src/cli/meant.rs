@@ -93,7 +93,8 @@ const MEANINGS: [Meaning; 16] = [
 ];
 
 /// Words that change nothing: what they ask for is what the command does anyway, or cannot do.
-const NEEDLESS: [&str; 22] = [
+const NEEDLESS: [&str; 23] = [
+    "set",
     "f",
     "force",
     "y",

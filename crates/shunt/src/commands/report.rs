@@ -76,6 +76,12 @@ impl Reporting {
             (Some(form), false) => form,
             (Some(_), true) => return Err(usage("--json means --format json; leave out one of them")),
         };
+        if let (None, [_, .., last]) = (&typed.output, typed.files.as_slice())
+            && is_to_be_written(last)
+        {
+            let last = last.display();
+            return Err(usage(format!("{last}: no file of results; `-o {last}` writes the report to it")));
+        }
         let report = read(&typed.files)?;
         if let (ReportForm::Csv, Some(file)) = (form, report.further_files().next()) {
             return Err(usage(format!("--format csv has a line for each measured run, and {file} has none")));
@@ -92,6 +98,12 @@ impl Reporting {
         }
         Ok(Self { report, form, output: typed.output })
     }
+}
+
+/// Whether the last of several files is a page, or one that does not exist yet.
+fn is_to_be_written(last: &Path) -> bool {
+    let is_page = last.extension().is_some_and(|end| ["html", "htm", "csv"].iter().any(|page| end == *page));
+    is_page || !last.exists()
 }
 
 /// The line that says where a report was written.
