@@ -68,7 +68,7 @@ fn without_flows_it_counts_what_the_usual_program_counts() {
             let mut counts = Vec::new();
             for frame in variants(&pair.before) {
                 let [usual, at_rest] = [false, true].map(|at_rest| {
-                    rig.at_rest = at_rest;
+                    rig.rest(at_rest);
                     rig.tc(&pair.before.to_bytes());
                     done(rig, &pair.before, &frame)
                 });

@@ -10,7 +10,11 @@ use shunt_testkit::{NetNs, require_root};
 use shunt_traffic::testrun::{Outcome, TestRun};
 use shunt_wire::{Mac, Packet, Tag, Tcp};
 use shunt_xsk as external;
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
 
 /// The epoch of the rig.
 pub(crate) const EPOCH: u32 = 7;
@@ -37,8 +41,8 @@ pub(crate) struct Rig<'n> {
     pub(crate) out: u32,
     /// The data plane's clock when the rig was set up.
     pub(crate) now: u32,
-    /// Whether the tc program on ingress is the one of a data plane that rests.
-    pub(crate) at_rest: bool,
+    /// The tc program on ingress of a data plane that rests, if it is the one to run.
+    at_rest: Option<OwnedFd>,
 }
 
 /// Runs a test on a rig whose links are down, so that no other packets are counted. Skips the test if it is not root.
@@ -50,7 +54,7 @@ pub(crate) fn with_rig(test: impl FnOnce(&mut Rig<'_>) + Send) {
 pub(crate) fn with_both_on_ingress(test: impl Fn(&mut Rig<'_>) + Sync) {
     for at_rest in [false, true] {
         with_rig(|rig| {
-            rig.at_rest = at_rest;
+            rig.rest(at_rest);
             test(rig);
         });
     }
@@ -87,7 +91,7 @@ fn with_xdp(verify_xdp: bool, test: impl FnOnce(&mut Rig<'_>) + Send) {
         plane.attach(port, 0, true).unwrap();
         plane.attach(out, abi::PORT_XDP_OUT, true).unwrap();
         let now = plane.sweep(REPROVE, false).unwrap().now_ticks;
-        test(&mut Rig { ns: &ns, plane, port, out, now, at_rest: false });
+        test(&mut Rig { ns: &ns, plane, port, out, now, at_rest: None });
     });
 }
 
@@ -145,15 +149,19 @@ impl Rig<'_> {
         self.plane.flow(key).unwrap().unwrap().flow
     }
 
+    /// Chooses the tc program on ingress: that of a data plane that rests, or the usual one.
+    pub(crate) fn rest(&mut self, rests: bool) {
+        self.at_rest = rests.then(|| self.plane.program_at_rest().unwrap());
+    }
+
     /// Runs the program of a hook on a frame that comes in at the port.
     pub(crate) fn run(&self, hook: Hook, frame: &[u8]) -> Outcome {
         TestRun::new(&self.plane, hook, self.port).unwrap().run(frame).unwrap()
     }
 
     pub(crate) fn tc(&self, frame: &[u8]) -> Outcome {
-        if self.at_rest {
-            let program = self.plane.program_at_rest().unwrap();
-            return TestRun::of(program, Hook::Ingress, self.port).run(frame).unwrap();
+        if let Some(program) = &self.at_rest {
+            return TestRun::of(program.as_fd(), Hook::Ingress, self.port).run(frame).unwrap();
         }
         self.run(Hook::Ingress, frame)
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     DataPlane,
-    attach::{self, Hook, INGRESS},
+    attach::{self, Hook},
     maps::MARKS,
     object::{INDEXES, TABLES},
 };
@@ -78,8 +78,7 @@ fn count_run_times() -> io::Result<OwnedFd> {
 impl DataPlane {
     /// A meter of the programs that see packets, as they are attached now.
     pub fn program_meter(&self) -> ProgramMeter {
-        let tc = self.tc.progs().filter(|program| INGRESS.iter().any(|name| program.name() == *name));
-        let ids = tc.filter_map(|program| attach::program_id(program.as_fd()));
+        let ids = self.tc.all_loaded().filter_map(attach::program_id);
         let egress = self.program_fd(Hook::Egress).and_then(attach::program_id);
         let mut ids: Vec<u32> = ids.chain(egress).chain(self.xdp_program_ids()).collect();
         ids.sort_unstable();

@@ -7,9 +7,9 @@ use crate::{
     attach::{AttachMode, Attachment, DeviceLink, Hook},
     former_ports::FormerPorts,
     maps::{CONTROL_MAP, Maps, SETS},
-    object::{TC_FORWARD, TC_WATCH, XDP_FORWARD, program},
+    object::{TC_WATCH, XDP_FORWARD, program},
     pending::{AttachedPort, AttachedTc, AttachedXdp, FreeSlot, XdpChange, XdpProgram},
-    plane::{LoadOptions, ingress_name},
+    plane::LoadOptions,
     ports::{PORTS, UPPERS},
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -263,8 +263,8 @@ impl DataPlane {
         Ok(mode)
     }
 
-    fn exchange_tc(&self, ifindex: u32, flags: u16, attached: &AttachedTc) -> Result<(), Error> {
-        let ingress = program(&self.tc, &TC_FORWARD, ingress_name(flags, false))?;
+    fn exchange_tc(&mut self, ifindex: u32, flags: u16, attached: &AttachedTc) -> Result<(), Error> {
+        let ingress = self.ingress(flags, false)?;
         self.put(ifindex, Hook::Ingress, &attached.ingress, ingress.as_fd())?;
         match (&attached.egress, &self.watch) {
             (Some(egress), Some(watch)) => {

@@ -17,6 +17,7 @@ mod former_ports;
 mod handover;
 mod heartbeat;
 mod hook;
+mod ingress;
 pub mod kernel_types;
 mod maps;
 mod net_time;

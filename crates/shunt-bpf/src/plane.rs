@@ -10,6 +10,7 @@ use crate::{
     external::ExternalSide,
     filter,
     former_ports::FormerPorts,
+    ingress::{IngressIds, IngressPrograms},
     kernel_types::KernelTypes,
     maps::{CONTROL_MAP, FINALS, GROUPS, Maps, PORT_CACHE},
     object::{
@@ -32,7 +33,8 @@ use std::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::fs::MetadataExt,
     },
-    sync::Arc,
+    path::Path,
+    sync::{Arc, atomic::Ordering},
 };
 
 /// Optional programs to load. Each costs verification time.
@@ -61,6 +63,16 @@ pub enum TypesSource {
     Unknown,
 }
 
+impl TypesSource {
+    /// The file.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(types) => Some(types.path()),
+            Self::Kernel | Self::Unknown => None,
+        }
+    }
+}
+
 /// The kind of change that a netlink socket receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changes {
@@ -72,22 +84,28 @@ pub enum Changes {
     Ipsec,
 }
 
-/// The ids of a data plane's tc programs; `None` for a program that is not loaded.
-#[derive(Debug, Clone, Copy)]
+/// The ids of a data plane's tc programs.
+#[derive(Debug, Clone)]
 pub struct OwnPrograms {
-    ingress: [Option<u32>; 3],
+    ingress: IngressIds,
+    /// `None` if there is no program on egress.
     egress: Option<u32>,
 }
 
 impl OwnPrograms {
     /// The names of TCX programs on a device that do not belong to the data plane, in execution order. Waits for the
     /// RTNL lock.
-    pub fn others_at(self, ifindex: u32, hook: Hook) -> Vec<String> {
-        let own = if hook == Hook::Egress { [self.egress, None, None] } else { self.ingress };
+    pub fn others_at(&self, ifindex: u32, hook: Hook) -> Vec<String> {
+        let there = attach::tcx_ids(ifindex, hook);
+        // Read behind the query: a program has its id here before it is attached.
+        let own: Vec<u32> = match hook {
+            Hook::Egress => self.egress.into_iter().collect(),
+            _ => self.ingress.iter().map(|id| id.load(Ordering::Acquire)).collect(),
+        };
         // A program without a name is listed by its id. So is one that was unloaded since the query; the next query
         // will not list it.
         let name = |id| attach::program_name(id).filter(|name| !name.is_empty());
-        let foreign = attach::tcx_ids(ifindex, hook).into_iter().filter(|id| !own.contains(&Some(*id)));
+        let foreign = there.into_iter().filter(|id| !own.contains(id));
         foreign.map(|id| name(id).unwrap_or_else(|| format!("id {id}"))).collect()
     }
 }
@@ -104,7 +122,7 @@ pub struct DataPlane {
     /// Runs for each frame that XDP sends to a port.
     pub(crate) exit_program: Option<OwnedFd>,
     pub(crate) maps: Maps,
-    pub(crate) tc: Object,
+    pub(crate) tc: IngressPrograms,
     pub(crate) watch: Option<Object>,
     pub(crate) xdp: Result<Object, Arc<Error>>,
     pub(crate) verify_xdp: bool,
@@ -147,15 +165,13 @@ impl DataPlane {
     pub(crate) fn load_with(mut maps: Maps, size: Size, options: LoadOptions) -> Result<Self, Error> {
         // libbpf prints errors, which are returned here, and messages that are no errors.
         verifier::capture_log();
-        let (forward, watch, types) = match &options.types {
-            TypesSource::Kernel => (&TC_FORWARD, Some(&TC_WATCH), None),
-            TypesSource::File(types) => {
-                (&TC_FORWARD_WITHOUT_KFUNCS, Some(&TC_WATCH_WITHOUT_KFUNCS), Some(types.path()))
-            }
-            TypesSource::Unknown => (&TC_FORWARD_WITHOUT_BTF, None, None),
+        let (forward, watch) = match &options.types {
+            TypesSource::Kernel => (&TC_FORWARD, Some(&TC_WATCH)),
+            TypesSource::File(_) => (&TC_FORWARD_WITHOUT_KFUNCS, Some(&TC_WATCH_WITHOUT_KFUNCS)),
+            TypesSource::Unknown => (&TC_FORWARD_WITHOUT_BTF, None),
         };
-        let how = Loading { types, ..Loading::default() };
-        let tc = load_for(forward, size, &mut maps, &how)?;
+        let how = Loading { types: options.types.path(), ..Loading::default() };
+        let tc = IngressPrograms::load(forward, options.types.clone(), size, &mut maps)?;
         let watch = watch.filter(|_| options.learning);
         let watch = match watch.map(|watch| load_for(watch, size, &mut maps, &how)) {
             Some(Ok(watch)) => Some(watch),
@@ -237,8 +253,8 @@ impl DataPlane {
 
     /// The data plane's own tc programs, to tell them from others.
     pub fn own_programs(&self) -> OwnPrograms {
-        let ingress = INGRESS.map(|name| attach::program_id(named(&self.tc, name)?));
-        OwnPrograms { ingress, egress: self.program_fd(Hook::Egress).and_then(attach::program_id) }
+        let egress = self.program_fd(Hook::Egress).and_then(attach::program_id);
+        OwnPrograms { ingress: self.tc.ids(), egress }
     }
 
     /// The control block that the programs read.
@@ -317,23 +333,13 @@ impl DataPlane {
     /// The program of a hook. None if it is not loaded.
     pub fn program_fd(&self, hook: Hook) -> Option<BorrowedFd<'_>> {
         let (object, name) = match hook {
-            Hook::Ingress => (Some(&self.tc), INGRESS[0]),
+            Hook::Ingress => return self.tc.loaded(INGRESS[0]),
             Hook::Egress => (self.watch.as_ref(), "shunt_out"),
             Hook::Xdp | Hook::GenericXdp => {
                 (self.xdp.as_ref().ok(), self.first_xdp_form().program(self.verify_xdp).1)
             }
         };
         named(object?, name)
-    }
-}
-
-/// The name of the tc program on ingress of a port with these flags (`PORT_*`).
-pub(crate) fn ingress_name(flags: u16, rests: bool) -> &'static str {
-    let [with_l2, without_l2, at_rest] = INGRESS;
-    match flags & abi::PORT_NO_L2 == 0 {
-        false => without_l2,
-        true if rests => at_rest,
-        true => with_l2,
     }
 }
 

@@ -4,13 +4,12 @@ use crate::{
     DataPlane, Error,
     abi::{self, Counters, Plain, Port, XdpExit},
     attach::AttachMode,
-    object::{TC_FORWARD, TC_WATCH, XDP_FORWARD_TAGS, XDP_FORWARD_TAGS_VERIFYING, program},
+    object::{TC_WATCH, XDP_FORWARD_TAGS, XDP_FORWARD_TAGS_VERIFYING, program},
     owner::Owner,
     pending::{
         AttachedPort, AttachedTc, AttachedXdp, FreeSlot, LeavingPort, NextXdp, TcPrograms, XdpChange,
         XdpProgram,
     },
-    plane::ingress_name,
 };
 use libbpf_rs::{MapCore, MapFlags, ProgramMut};
 use std::{
@@ -63,7 +62,7 @@ impl DataPlane {
         if self.former.had_slot(epoch, slot) || self.former.had_device(epoch, ifindex) {
             self.control.move_epoch();
         }
-        let ingress = program(&self.tc, &TC_FORWARD, ingress_name(flags, false))?;
+        let ingress = self.ingress(flags, false)?;
         let egress = match &self.watch {
             Some(watch) => Some(program(watch, &TC_WATCH, "shunt_out")?),
             None => None,
@@ -71,7 +70,7 @@ impl DataPlane {
         let fd = |program: &ProgramMut<'_>| program.as_fd().try_clone_to_owned().map_err(Error::Descriptor);
         let programs = TcPrograms {
             ifindex,
-            ingress: fd(&ingress)?,
+            ingress,
             egress: egress.as_ref().map(fd).transpose()?,
             tcx,
             filter_handle: self.filter_handle,

@@ -3,11 +3,11 @@
 use crate::{
     DataPlane, Error,
     attach::{self, AttachMode, Hook},
-    object::{TC_FORWARD, TC_WATCH, program},
+    ingress::ingress_name,
+    object::{TC_WATCH, program},
     pending::AttachedTc,
-    plane::{ingress_name, named},
 };
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 /// An exchange of a port's tc programs, still to be made. Dropping it detaches them.
 #[derive(Debug)]
@@ -47,8 +47,7 @@ impl DataPlane {
     /// If a descriptor cannot be duplicated.
     pub fn tc_exchange(&mut self, ifindex: u32, rests: bool) -> Result<Option<TcExchange>, Error> {
         let flags = self.flags(ifindex);
-        let ingress = program(&self.tc, &TC_FORWARD, ingress_name(flags, rests))?;
-        let ingress = ingress.as_fd().try_clone_to_owned().map_err(Error::Descriptor)?;
+        let ingress = self.ingress(flags, rests)?;
         let Some(watch) = &self.watch else { return Ok(None) };
         let egress = program(watch, &TC_WATCH, "shunt_out")?;
         let egress = (!rests).then(|| egress.as_fd().try_clone_to_owned()).transpose();
@@ -66,8 +65,17 @@ impl DataPlane {
     }
 
     /// The program on ingress of a port with layer 2 while the data plane rests.
-    pub fn program_at_rest(&self) -> Option<BorrowedFd<'_>> {
-        named(&self.tc, ingress_name(0, true))
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn program_at_rest(&mut self) -> Result<OwnedFd, Error> {
+        self.ingress(0, true)
+    }
+
+    /// The program on ingress of a port with these flags (`PORT_*`).
+    pub(crate) fn ingress(&mut self, flags: u16, rests: bool) -> Result<OwnedFd, Error> {
+        let program = self.tc.need(ingress_name(flags, rests), self.size, &mut self.maps)?;
+        program.try_clone_to_owned().map_err(Error::Descriptor)
     }
 
     /// Whether a port has the tc programs of a data plane that rests.
