@@ -35,7 +35,8 @@ const DOUBTFUL: [Reason; 13] = [
 ];
 
 /// Reasons that are so from the last fast packet on.
-const LASTING: [Reason; 9] = [
+const LASTING: [Reason; 10] = [
+    "ruleset",
     "off",
     "ttl",
     "options",
@@ -46,6 +47,9 @@ const LASTING: [Reason; 9] = [
     "egress-filter",
     "excluded",
 ];
+
+/// Reasons that are over as soon as nothing blocks learning any more.
+const BLOCKS: [Reason; 5] = ["ruleset", "capture", "egress-capture", "ingress-filter", "egress-filter"];
 
 /// Whether a direction is fast or slow, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -124,6 +128,16 @@ impl DirectionFacts<'_> {
         ];
         let found = checks.iter().find_map(|check| check(self));
         let mut verdict = found.unwrap_or_else(|| self.not_learned());
+        if self.is_block_over(&verdict) {
+            verdict.detail = "that was so when its last packet came, and is over".to_owned();
+            verdict.remedy = Some("nothing to do: if more packets come, Shunt learns from them".to_owned());
+        }
+        if let Some(Idle { for_s: for_s @ None, .. }) = &mut verdict.idle
+            && self.tcp_state() != Some("SYN_SENT")
+        {
+            // Of both directions, which is not too long.
+            *for_s = self.tracked_ago_s.filter(|ago_s| *ago_s >= IDLE_S);
+        }
         if verdict.slow.is_some() && verdict.idle.is_none() {
             let since_s = verdict.since_s.or_else(|| self.last_fast_s(&verdict));
             // A rule of `shunt off` may be younger than a connection that was never fast.
@@ -156,6 +170,12 @@ impl DirectionFacts<'_> {
             ),
             _ => None,
         }
+    }
+
+    /// Whether the last packet was refused because of a capture, a filter or a rule that is not there any more.
+    fn is_block_over(&self, verdict: &Verdict) -> bool {
+        let is_block = verdict.slow.is_some_and(|why| BLOCKS.contains(&why));
+        is_block && self.learning_blocked.is_none() && self.needs_reply.is_none()
     }
 
     /// Whether this is a TCP connection that ends or has ended.
@@ -217,6 +237,7 @@ impl DirectionFacts<'_> {
         }
         if self.local {
             return Some(Verdict {
+                idle: self.none_come().then_some(NOT_FAST),
                 remedy: Some("nothing to do: the router's own connections stay on the slow path".to_owned()),
                 ..slow(
                     "miss",
@@ -304,7 +325,9 @@ impl DirectionFacts<'_> {
         // What was off may have been dropped since.
         let was_off = matches!(self.refused, Some("off" | "excluded"));
         let look = self.look.as_ref().filter(|_| self.refused.is_none() || is_over || was_off)?;
-        let Stayed { port, ago_s } = look.stayed.as_ref()?;
+        // Later packets were fast, or proved.
+        let is_last = |stayed: &&Stayed| self.last_use.is_none_or(|last| stayed.ago_s <= last.ago_s + 1);
+        let Stayed { port, ago_s } = look.stayed.as_ref().filter(is_last)?;
         let arrived = if look.arrived > 0 {
             format!("packets arrive on {port}, and the last of them")
         } else {
@@ -405,6 +428,13 @@ impl DirectionFacts<'_> {
     /// longer pauses.
     fn check_not_left(&self) -> Option<Verdict> {
         let ago_s = self.later_packets_s?;
+        // What came before a change may have left: while a port is captured, for one, nothing is proved.
+        let moved_s = self.epoch_moved.as_ref().map(|(moved_s, _)| *moved_s);
+        if moved_s.is_some_and(|moved_s| ago_s > moved_s)
+            || self.unblocked_s.is_some_and(|at_s| ago_s >= at_s)
+        {
+            return None;
+        }
         let is_stale = self.flow.is_some_and(|flow| flow.state == FlowState::Stale);
         (is_stale && self.refused.is_none()).then(|| {
             let (which, remedy) = self.dropped();

@@ -229,7 +229,8 @@ impl Search {
             Which::Selected(_) => EXPLAINED_MAX,
             Which::Named(named) => named.len(),
         });
-        self.add_conntrack_entries(&mut matches)?;
+        let mut further: BTreeSet<(u8, Tuple)> = further.iter().copied().collect();
+        self.add_conntrack_entries(&mut matches, &mut further)?;
         self.add_flows(&mut matches)?;
         if let Which::Selected(selection) = &self.which
             && matches.first.is_empty()
@@ -254,11 +255,11 @@ impl Search {
             }
         }
         for (protocol, tuple) in further {
-            let tuples = [*tuple, reversed(*tuple)];
+            let tuples = [tuple, reversed(tuple)];
             // To the router itself: the connection is over, or it is not tracked.
             let is_local = local.contains(&tuple.src) || local.contains(&tuple.dst);
-            if !is_local && !matches.is_tracked(*protocol, *tuple) && self.which.has(*protocol, &tuples) {
-                matches.add(Candidate::new(*protocol, tuples));
+            if !is_local && self.which.has(protocol, &tuples) {
+                matches.add(Candidate::new(protocol, tuples));
             }
         }
         let (mut first, more) = matches.found();
@@ -292,11 +293,19 @@ impl Search {
         Ok(())
     }
 
-    fn add_conntrack_entries(&self, matches: &mut Matches) -> Result<(), shunt_kernel::Error> {
+    /// Of `further`, keeps what conntrack does not know.
+    fn add_conntrack_entries(
+        &self,
+        matches: &mut Matches,
+        further: &mut BTreeSet<(u8, Tuple)>,
+    ) -> Result<(), shunt_kernel::Error> {
         let timeouts = shunt_kernel::conntrack_timeouts().ok();
         for entry in shunt_kernel::conntrack_table()? {
             let entry = entry?;
             let (protocol, tuples) = (entry.protocol, [entry.orig.tuple(), entry.reply.tuple()]);
+            for tuple in tuples {
+                further.remove(&(protocol, tuple));
+            }
             if self.which.has(protocol, &tuples) {
                 let tracked_ago_s = timeouts.and_then(|timeouts| last_seen_s(&entry, timeouts));
                 let tracked = Some(entry);

@@ -116,6 +116,8 @@ pub(crate) struct Daemon {
     legacy_rules: Option<u64>,
     /// When the epoch last moved, and why; `None` if it has not moved yet.
     last_move: Option<(Instant, Cause)>,
+    /// When a capture, a filter or a rule that blocked learning has last ended.
+    unblocked: Option<Instant>,
     started: Instant,
     /// When the daemon started, since 1970.
     started_at: Duration,
@@ -191,6 +193,7 @@ impl Daemon {
             core: parts.core,
             epoch_moves: BTreeMap::new(),
             last_move: None,
+            unblocked: None,
             started: Instant::now(),
             started_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             sweeper: Sweeper::default(),

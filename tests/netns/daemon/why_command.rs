@@ -237,6 +237,35 @@ fn why_tells_packets_that_are_dropped_from_none() {
     shunt.done("down");
 }
 
+/// A host behind masquerade is no destination, as conntrack has it, of connections that it began.
+#[test]
+fn why_makes_up_no_connection_of_packets_that_conntrack_knows() {
+    if !require_root() {
+        return;
+    }
+    let lab = silent_router(RULES);
+    lab.router().run("nft add table ip nat");
+    lab.router().run("nft 'add chain ip nat post { type nat hook postrouting priority srcnat; }'");
+    lab.router().run("nft add rule ip nat post oifname r1 masquerade");
+    let shunt = Shunt::on(lab.router());
+    // Each second look sees packets that are slow to prove the flow.
+    let file = shunt.file("often.toml", "reprove = \"250ms\"\n");
+    shunt.done(&format!("up --engine tc --config {}", file.display()));
+    let there = Crossing::between(lab.lan(), lab.wan());
+    for _ in 0..8 {
+        let printed = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| shunt.run("why --json --dst 192.168.1.2"));
+            while !asked.is_finished() {
+                there.from.send(&udp(&lab, 5000));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            asked.join().unwrap()
+        });
+        assert!(printed.err.contains("did you mean `shunt why 192.168.1.2`?"), "{printed:?}");
+    }
+    shunt.done("down");
+}
+
 /// A connection that was fast, on a router that forwards no more, and then without its LAN port.
 #[test]
 fn why_names_what_stops_every_packet() {

@@ -73,6 +73,8 @@ pub struct DirectionFacts<'a> {
     pub later_packets_s: Option<u64>,
     /// Seconds since the epoch last moved, and the cause; `None` if it has not moved since the daemon started.
     pub epoch_moved: Option<(u64, String)>,
+    /// Seconds since a capture, a filter or a rule that blocked learning has ended; `None` if none has.
+    pub unblocked_s: Option<u64>,
 }
 
 /// A rule by which somebody has turned a connection off.

@@ -66,6 +66,7 @@ fn facts(tracked: &Tracked) -> DirectionFacts<'_> {
         no_route_to: None,
         later_packets_s: None,
         epoch_moved: Some((3, "route".to_owned())),
+        unblocked_s: None,
     }
 }
 
@@ -471,12 +472,56 @@ fn a_stale_flow_whose_packets_do_not_leave_is_not_called_idle() {
         ..facts(&tcp)
     };
     assert!(silent.verdict().idle.is_some());
-    let dropped = DirectionFacts { later_packets_s: Some(20), ..silent };
+    let epoch_moved = |ago_s| Some((ago_s, "capture".to_owned()));
+    let dropped = DirectionFacts { later_packets_s: Some(20), epoch_moved: epoch_moved(21), ..silent };
+    // Nobody knows how packets fared before the last change.
+    let before = DirectionFacts { epoch_moved: epoch_moved(12), tracked_ago_s: Some(14), ..dropped.clone() };
+    let before = DirectionFacts { later_ago_s: Some(14), ..before };
+    assert_eq!(before.verdict().idle, Some(Idle { for_s: Some(14), was_fast: Some(true) }));
+    let captured = DirectionFacts { unblocked_s: Some(9), ..dropped.clone() };
+    assert!(captured.verdict().idle.is_some(), "its capture ended later");
     let verdict = dropped.verdict();
     assert_eq!((verdict.slow, verdict.idle), (Some("stale"), None));
     assert!(verdict.detail.starts_with("a packet arrived 20 s ago"), "{}", verdict.detail);
     assert!(verdict.remedy.unwrap().contains("a rule drops"));
     assert_eq!(DirectionFacts { refused: Some("class"), ..dropped }.verdict().slow, Some("class"));
+}
+
+#[test]
+fn what_blocked_learning_and_is_gone_is_told_as_over() {
+    let udp = tracked(UDP, None, GOOD);
+    let look = Some(Look { over_ms: 500, counted: Some(0), ..Look::default() });
+    let silent = DirectionFacts {
+        refused: Some("egress-capture"),
+        packets_seen: 0,
+        window_age_s: 13,
+        tracked_ago_s: Some(11),
+        look,
+        ..facts(&udp)
+    };
+    let verdict = silent.verdict();
+    assert_eq!(verdict.idle, Some(Idle { for_s: Some(11), was_fast: Some(false) }));
+    assert_eq!(verdict.slow, Some("egress-capture"));
+    assert!(verdict.detail.ends_with("and is over"), "{}", verdict.detail);
+    assert!(verdict.remedy.unwrap().starts_with("nothing to do"));
+    let later = DirectionFacts { window_age_s: 3 * WINDOW_S, ..silent.clone() }.verdict();
+    assert!(later.detail.ends_with("and is over") && later.idle.is_some(), "{later:?}");
+    let capture = LearningBlocked { reason: "egress-capture", place: "on wan0".to_owned() };
+    let still = DirectionFacts { learning_blocked: Some(capture), ..silent }.verdict();
+    assert_eq!(still.detail, "on wan0");
+}
+
+#[test]
+fn a_packet_that_did_not_leave_before_the_last_fast_one_says_nothing() {
+    let udp = tracked(UDP, None, GOOD);
+    let told = |stayed_s, last_s| {
+        let stayed = Some(Stayed { port: "lan0".to_owned(), ago_s: stayed_s });
+        let look = Some(Look { over_ms: 500, counted: Some(0), stayed, ..Look::default() });
+        let last_use = Some(LastUse { ago_s: last_s, fast: true });
+        DirectionFacts { look, last_use, packets_seen: 0, window_age_s: 99, ..facts(&udp) }.verdict()
+    };
+    assert_eq!((told(88, 39).slow, told(88, 39).idle.unwrap().for_s), (None, Some(39)));
+    assert_eq!(told(39, 88).slow, Some("miss"));
 }
 
 #[test]

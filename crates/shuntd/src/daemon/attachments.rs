@@ -12,6 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 /// Changes of ports that wait for the RTNL lock, and the ones that wait for these.
@@ -240,6 +241,10 @@ impl Daemon {
     }
 
     fn write_port_flags(&mut self, setting: PortSetting, flags: u16) {
+        const BLOCKS: u16 = abi::PORT_CAPTURED | abi::PORT_FILTERED | abi::PORT_FILTERED_OUT;
+        if self.plane.flags(setting.ifindex) & BLOCKS & !flags != 0 {
+            self.unblocked = Some(Instant::now());
+        }
         if let Err(error) = self.plane.set_flags(setting.ifindex, flags) {
             tracing::warn!("{}", attach_failure(&self.name(setting.ifindex), &error));
         }

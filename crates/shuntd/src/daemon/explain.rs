@@ -126,6 +126,7 @@ fn direction_facts<'c>(
         obstacle: obstacle(daemon, candidate, flow, at),
         look: candidate.looks[at].as_ref().map(|look| look_facts(daemon, look, clock)),
         epoch_moved: daemon.last_move.map(|(at, cause)| (at.elapsed().as_secs(), cause.to_string())),
+        unblocked_s: daemon.unblocked.map(|at| at.elapsed().as_secs()),
     }
 }
 

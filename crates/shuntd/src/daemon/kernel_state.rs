@@ -207,7 +207,7 @@ impl Daemon {
         self.update_hold();
     }
 
-    fn update_hold(&self) {
+    fn update_hold(&mut self) {
         let KernelReads { held, dump_is_late, .. } = self.kernel_reads;
         self.write_hold(if dump_is_late { Traffic::ALL } else { held });
     }

@@ -4,7 +4,7 @@ use super::Daemon;
 use shunt_api::{ChecksumChoice, MarkMatch};
 use shunt_bpf::{Masked, abi};
 use shunt_core::Traffic;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The age of the heartbeat beyond which packets take the slow path. The daemon beats every half second, so a daemon
 /// that hangs is noticed within three seconds.
@@ -62,9 +62,13 @@ impl Daemon {
     }
 
     /// Holds learning from this traffic, and from no other.
-    pub(super) fn write_hold(&self, held: Traffic) {
+    pub(super) fn write_hold(&mut self, held: Traffic) {
         let flags = hold_flags().into_iter().filter(|(_, traffic)| held.meets(*traffic));
-        self.plane.control().set_hold(flags.fold(0, |flags, (flag, _)| flags | flag));
+        let flags = flags.fold(0, |flags, (flag, _)| flags | flag);
+        if self.plane.control().held() & !flags != 0 {
+            self.unblocked = Some(Instant::now());
+        }
+        self.plane.control().set_hold(flags);
     }
 
     /// Sets how often a flow is proved again. Bridges must see a packet of each flow well within their ageing time, or
