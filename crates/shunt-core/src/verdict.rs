@@ -132,11 +132,8 @@ impl DirectionFacts<'_> {
             verdict.detail = "that was so when its last packet came, and is over".to_owned();
             verdict.remedy = Some("nothing to do: if more packets come, Shunt learns from them".to_owned());
         }
-        if let Some(Idle { for_s: for_s @ None, .. }) = &mut verdict.idle
-            && self.tcp_state() != Some("SYN_SENT")
-        {
-            // Of both directions, which is not too long.
-            *for_s = self.tracked_ago_s.filter(|ago_s| *ago_s >= IDLE_S);
+        if let Some(Idle { for_s: for_s @ None, .. }) = &mut verdict.idle {
+            *for_s = self.idle_by_conntrack_s();
         }
         if verdict.slow.is_some() && verdict.idle.is_none() {
             let since_s = verdict.since_s.or_else(|| self.last_fast_s(&verdict));
@@ -170,6 +167,13 @@ impl DirectionFacts<'_> {
             ),
             _ => None,
         }
+    }
+
+    /// Seconds since conntrack last saw a packet of either direction, which is not too long for this one. A SYN that is
+    /// sent again is none, and a direction without a packet so far is not idle since one.
+    fn idle_by_conntrack_s(&self) -> Option<u64> {
+        let has_begun = self.tcp_state() != Some("SYN_SENT") && !self.is_unanswered();
+        self.tracked_ago_s.filter(|ago_s| has_begun && *ago_s >= IDLE_S)
     }
 
     /// Whether the last packet was refused because of a capture, a filter or a rule that is not there any more.
@@ -261,12 +265,15 @@ impl DirectionFacts<'_> {
         Some(Verdict { idle: Some(Idle { for_s, was_fast }), ..over })
     }
 
+    fn is_unanswered(&self) -> bool {
+        let is_reply = self.dir == DirectionName::Reply;
+        is_reply && self.tracked.is_some_and(|tracked| !tracked.is(Tracked::SEEN_REPLY))
+    }
+
     /// The reply direction of a connection that has had no reply is neither fast nor slow.
     fn check_unanswered(&self) -> Option<Verdict> {
-        let is_reply = self.dir == DirectionName::Reply;
-        let is_unanswered = is_reply && self.tracked.is_some_and(|tracked| !tracked.is(Tracked::SEEN_REPLY));
         let has_come = self.packets_seen > 0 || self.look.as_ref().is_some_and(|look| look.arrived > 0);
-        (is_unanswered && self.flow.is_none() && !has_come).then(|| Verdict {
+        (self.is_unanswered() && self.flow.is_none() && !has_come).then(|| Verdict {
             slow: Some("miss"),
             detail: "no packet has come in this direction so far".to_owned(),
             remedy: Some(NO_PACKETS.to_owned()),
