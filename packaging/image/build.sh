@@ -72,11 +72,16 @@ include=(
 )
 mode=auto
 ((EUID != 0)) || mode=root
+# Before it installs packages, apt looks for questions of debconf in each of them. Nobody answers here, and under
+# emulation that takes minutes.
+unasked=/etc/apt/apt.conf.d/98unasked
 mmdebstrap --quiet --mode=$mode --variant=apt --architectures="$arch" \
 	--include="${include[*]} $PACKAGES" \
 	--aptopt='APT::Install-Recommends "false"' \
 	--dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/man/*' \
 	--dpkgopt='path-include=/usr/share/man/man?/shunt*' \
+	--essential-hook="echo '#clear DPkg::Pre-Install-Pkgs;' >\"\$1$unasked\"" \
+	--customize-hook="rm \"\$1$unasked\"" \
 	--customize-hook="sync-in '$scratch/root' /" \
 	--customize-hook="upload '$package' /tmp/shunt.deb" \
 	--customize-hook="upload '$here/customize.sh' /tmp/customize.sh" \
