@@ -4,9 +4,9 @@
 use crate::{
     Error, abi,
     attach::{self, INGRESS},
+    kernel_types::TypesSource,
     maps::Maps,
-    object::{CompiledObject, Loading, Size, load_for},
-    plane::{TypesSource, named},
+    object::{CompiledObject, Loading, Size, load_for, named},
 };
 use libbpf_rs::Object;
 use std::{

@@ -27,6 +27,27 @@ pub struct KernelTypes {
     path: PathBuf,
 }
 
+/// Where the layout of the kernel's structures is known from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TypesSource {
+    /// The kernel's own BTF.
+    Kernel,
+    /// A file of this kernel's types. Programs call no functions of the kernel.
+    File(KernelTypes),
+    /// Nothing: nothing is learned.
+    Unknown,
+}
+
+impl TypesSource {
+    /// The file.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(types) => Some(types.path()),
+            Self::Kernel | Self::Unknown => None,
+        }
+    }
+}
+
 /// Why a file of types cannot be used or made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

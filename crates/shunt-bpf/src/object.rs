@@ -15,7 +15,7 @@ use std::{
     borrow::Cow,
     ffi::{OsStr, c_char},
     io,
-    os::fd::AsFd,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     path::Path,
     ptr,
 };
@@ -256,6 +256,13 @@ pub(crate) fn program<'o>(
 ) -> Result<ProgramMut<'o>, Error> {
     let mut programs = object.progs_mut();
     programs.find(|p| p.name() == OsStr::new(name)).ok_or(Error::Missing { object: source.name, name })
+}
+
+/// The program of an object. `None` if the object has no program of that name.
+pub(crate) fn named<'o>(object: &'o Object, name: &str) -> Option<BorrowedFd<'o>> {
+    let program = object.progs().find(|p| p.name() == OsStr::new(name))?;
+    // SAFETY: the object, and so its program's descriptor, lives as long as the borrow.
+    Some(unsafe { BorrowedFd::<'o>::borrow_raw(program.as_fd().as_raw_fd()) })
 }
 
 #[cfg(test)]

@@ -11,12 +11,12 @@ use crate::{
     filter,
     former_ports::FormerPorts,
     ingress::{IngressIds, IngressPrograms},
-    kernel_types::KernelTypes,
+    kernel_types::TypesSource,
     maps::{CONTROL_MAP, FINALS, GROUPS, Maps, PORT_CACHE},
     object::{
         CHANGES, CT_GONE, Loading, Size, TABLE, TC_FORWARD, TC_FORWARD_WITHOUT_BTF,
         TC_FORWARD_WITHOUT_KFUNCS, TC_WATCH, TC_WATCH_WITHOUT_KFUNCS, XDP_DROPS, XDP_FORWARD, load, load_for,
-        load_only, program,
+        load_only, named, program,
     },
     owner::Owner,
     pending::AttachedPort,
@@ -28,12 +28,10 @@ use crate::{
 use libbpf_rs::{Link, Object};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ffi::OsStr,
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::MetadataExt,
     },
-    path::Path,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -50,27 +48,6 @@ pub struct LoadOptions {
     pub verify_xdp: bool,
     /// Load what the external engine needs.
     pub external: bool,
-}
-
-/// Where the layout of the kernel's structures is known from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TypesSource {
-    /// The kernel's own BTF.
-    Kernel,
-    /// A file of this kernel's types. Programs call no functions of the kernel.
-    File(KernelTypes),
-    /// Nothing: nothing is learned.
-    Unknown,
-}
-
-impl TypesSource {
-    /// The file.
-    pub(crate) fn path(&self) -> Option<&Path> {
-        match self {
-            Self::File(types) => Some(types.path()),
-            Self::Kernel | Self::Unknown => None,
-        }
-    }
 }
 
 /// The kind of change that a netlink socket receives.
@@ -341,11 +318,4 @@ impl DataPlane {
         };
         named(object?, name)
     }
-}
-
-/// The program of an object. `None` if the object has no program of that name.
-pub(crate) fn named<'o>(object: &'o Object, name: &str) -> Option<BorrowedFd<'o>> {
-    let program = object.progs().find(|p| p.name() == OsStr::new(name))?;
-    // SAFETY: the object, and so its program's descriptor, lives as long as the borrow.
-    Some(unsafe { BorrowedFd::<'o>::borrow_raw(program.as_fd().as_raw_fd()) })
 }

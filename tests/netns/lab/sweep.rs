@@ -80,7 +80,11 @@ fn impossible_sweeps_are_refused_in_one_line() {
     }
     let bench = bench();
     for (words, code, why) in [
-        ("--from 2M --to 1M", 2, "expected the lowest rate first, then the highest; swap them"),
+        (
+            "--from 2M --to 1M",
+            2,
+            "expected the lowest rate first, then the highest; lower --from, or raise --to",
+        ),
         ("--from 1M --to 100G --step 1M", 2, "steps: at most 1000 are possible; give a larger --step"),
         ("--speed 100M --to 200M", 2, "the link carries"),
         ("--watch nosuch", 13, "nosuch: no such device"),
