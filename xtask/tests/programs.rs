@@ -31,7 +31,7 @@ const OTHERS: [(&str, &str); 7] = [
 /// Sources whose literals may be sentences that look like scripts, since they print text.
 const PRINTING: [&str; 14] = [
     "crates/shunt-core/src/slow_causes.rs",
-    "crates/shunt-core/src/verdict.rs",
+    "crates/shunt-core/src/verdict",
     "crates/shunt-inspect/src/doctor/",
     "crates/shunt-inspect/src/reg/",
     "crates/shunt/",

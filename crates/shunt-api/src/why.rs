@@ -64,6 +64,9 @@ pub struct Why {
 pub struct Idle {
     /// Seconds since the last packet; absent if they are not known.
     pub for_s: Option<u64>,
+    /// Whether it may be longer: conntrack does not tell which direction its last packet was of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
     /// Whether packets took the fast path before; absent if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was_fast: Option<bool>,

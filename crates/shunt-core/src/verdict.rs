@@ -19,7 +19,10 @@ pub fn is_doubtful(slow: Option<&str>, idle: Option<Idle>) -> bool {
 
 /// Reasons that a direction without packets, or with packets that Linux drops, may have, too. Behind the last five,
 /// Shunt keeps nothing of packets.
-const DOUBTFUL: [Reason; 13] = [
+const DOUBTFUL: [Reason; 16] = [
+    "helper",
+    "protocol",
+    "no-conntrack",
     "off",
     "excluded",
     "miss",
@@ -81,11 +84,11 @@ const IDLE_S: u64 = 2;
 const NO_PACKETS: &str = "nothing to do: no packets come";
 
 /// Nobody knows since when, and what was before.
-const UNKNOWN: Idle = Idle { for_s: None, was_fast: None };
-const NOT_FAST: Idle = Idle { for_s: None, was_fast: Some(false) };
+const UNKNOWN: Idle = Idle { for_s: None, at_least: false, was_fast: None };
+const NOT_FAST: Idle = Idle { was_fast: Some(false), ..UNKNOWN };
 
 fn idle(for_s: Option<u64>, was_fast: Option<bool>) -> Verdict {
-    Verdict { idle: Some(Idle { for_s, was_fast }), ..Verdict::default() }
+    Verdict { idle: Some(Idle { for_s, was_fast, ..UNKNOWN }), ..Verdict::default() }
 }
 
 impl DirectionFacts<'_> {
@@ -93,8 +96,8 @@ impl DirectionFacts<'_> {
     pub fn verdict(&self) -> Verdict {
         let checks = [
             Self::check_in_use,
-            Self::check_eligible,
             Self::check_ended,
+            Self::check_eligible,
             Self::check_unanswered,
             Self::check_turned_off,
             Self::check_off_ports,
@@ -118,8 +121,9 @@ impl DirectionFacts<'_> {
             verdict.detail = "that was so when its last packet came, and is over".to_owned();
             verdict.remedy = Some("nothing to do: if more packets come, Shunt learns from them".to_owned());
         }
-        if let Some(Idle { for_s: for_s @ None, .. }) = &mut verdict.idle {
+        if let Some(Idle { for_s: for_s @ None, at_least, .. }) = &mut verdict.idle {
             *for_s = self.idle_by_conntrack_s();
+            *at_least = for_s.is_some_and(|ago_s| !self.is_own(ago_s));
         }
         if verdict.slow.is_some() && verdict.idle.is_none() {
             let since_s = verdict.since_s.or_else(|| self.last_fast_s(&verdict));
@@ -155,11 +159,18 @@ impl DirectionFacts<'_> {
         }
     }
 
-    /// Seconds since conntrack last saw a packet of either direction, which is not too long for this one. A SYN that is
-    /// sent again is none, and a direction without a packet so far is not idle since one.
+    /// Seconds since conntrack last saw a packet of either direction. A SYN that is sent again is none, and a direction
+    /// without a packet so far is not idle since one.
     fn idle_by_conntrack_s(&self) -> Option<u64> {
         let has_begun = self.tcp_state() != Some("SYN_SENT") && !self.is_unanswered();
         self.tracked_ago_s.filter(|ago_s| has_begun && *ago_s >= IDLE_S)
+    }
+
+    /// Whether a packet of this direction is known to have come so many seconds ago, or later.
+    fn is_own(&self, ago_s: u64) -> bool {
+        let is_then = |own_s: u64| own_s <= ago_s + 1;
+        let is_noted = self.packets_seen > 0 || self.refused.is_some();
+        is_noted && is_then(self.window_age_s) || self.last_use.is_some_and(|last| is_then(last.ago_s))
     }
 
     /// Whether the last packet was refused because of a capture, a filter or a rule that is not there any more.
@@ -205,7 +216,13 @@ impl DirectionFacts<'_> {
         Some(Verdict { since_s: Some(flow.since_s), ..Verdict::default() })
     }
 
+    /// What never becomes fast, whatever its packets are.
     fn check_eligible(&self) -> Option<Verdict> {
+        let verdict = self.ineligible()?;
+        Some(Verdict { idle: self.is_quiet().then_some(NOT_FAST), ..verdict })
+    }
+
+    fn ineligible(&self) -> Option<Verdict> {
         if !matches!(self.protocol, TCP | UDP) {
             return Some(slow("protocol", ""));
         }
@@ -227,7 +244,6 @@ impl DirectionFacts<'_> {
         }
         if self.local {
             return Some(Verdict {
-                idle: self.none_come().then_some(NOT_FAST),
                 remedy: Some("nothing to do: the router's own connections stay on the slow path".to_owned()),
                 ..slow(
                     "miss",
@@ -248,7 +264,7 @@ impl DirectionFacts<'_> {
         // Its last packets were slow.
         let for_s = self.tracked_ago_s.filter(|ago| *ago >= IDLE_S);
         let over = slow("not-established", format!("its state in conntrack is {state}"));
-        Some(Verdict { idle: Some(Idle { for_s, was_fast }), ..over })
+        Some(Verdict { idle: Some(Idle { for_s, was_fast, ..UNKNOWN }), ..over })
     }
 
     fn is_unanswered(&self) -> bool {
@@ -272,14 +288,23 @@ impl DirectionFacts<'_> {
         self.look.as_ref().is_some_and(|look| look.counted == Some(0))
     }
 
+    /// Whether conntrack has seen no packet lately, by its counters or else by its timeout.
+    fn is_quiet(&self) -> bool {
+        let is_uncounted = self.look.as_ref().is_some_and(|look| look.counted.is_none());
+        self.none_come() || is_uncounted && self.idle_by_conntrack_s().is_some()
+    }
+
     fn check_pending_or_retired(&self) -> Option<Verdict> {
         let flow = self.flow?;
         match flow.state {
             FlowState::Pending => {
                 let LastUse { ago_s, fast } = self.last_use.unwrap_or(LastUse { ago_s: 0, fast: false });
                 let comes = self.packets_seen > 0 && self.window_age_s < ago_s;
-                let idle =
-                    (!comes && ago_s >= IDLE_S).then_some(Idle { for_s: Some(ago_s), was_fast: Some(fast) });
+                let idle = (!comes && ago_s >= IDLE_S).then_some(Idle {
+                    for_s: Some(ago_s),
+                    was_fast: Some(fast),
+                    ..UNKNOWN
+                });
                 // Each of them proves the flow again.
                 let is_rare = idle.is_none() && flow.since_s > 3 * self.reprove_s.max(1);
                 let remedy = is_rare.then(|| {
@@ -314,7 +339,7 @@ impl DirectionFacts<'_> {
         let was_fast = self.last_use.map(|last| last.fast);
         // Conntrack does not count a SYN that is sent again.
         let is_silent = self.tracked_ago_s.is_some_and(|ago_s| ago_s >= IDLE_S);
-        let idle = is_silent.then_some(Idle { for_s: None, was_fast });
+        let idle = is_silent.then_some(Idle { was_fast, ..UNKNOWN });
         let detail = "its state in conntrack is SYN_SENT: the other end has not answered";
         Some(Verdict { idle, ..slow("not-established", detail) })
     }
@@ -334,9 +359,9 @@ impl DirectionFacts<'_> {
         let state = tracked.state.as_deref().unwrap_or("NONE");
         if state != "ESTABLISHED" {
             return self.check_opening().or_else(|| {
-                let silent_s = self.tracked_ago_s.filter(|ago_s| *ago_s >= IDLE_S);
+                let is_silent = self.tracked_ago_s.is_some_and(|ago_s| ago_s >= IDLE_S);
                 let was_fast = self.last_use.map(|last| last.fast);
-                let idle = silent_s.map(|for_s| Idle { for_s: Some(for_s), was_fast });
+                let idle = is_silent.then_some(Idle { was_fast, ..UNKNOWN });
                 Some(Verdict {
                     idle,
                     ..slow("not-established", format!("its state in conntrack is {state}"))

@@ -358,8 +358,8 @@ fn last_seen_s(entry: &Tracked, timeouts: ConntrackTimeouts) -> Option<u64> {
         (6, Some("TIME_WAIT")) => timeouts.tcp_time_wait,
         (6, Some("SYN_SENT")) => timeouts.tcp_syn_sent,
         (6, Some("CLOSE")) => timeouts.tcp_close,
-        (17, _) if left <= timeouts.udp => timeouts.udp,
-        (17, _) => timeouts.udp_stream,
+        (17, _) if entry.is(Tracked::ASSURED) => timeouts.udp_stream,
+        (17, _) => timeouts.udp,
         _ => return None,
     };
     whole.checked_sub(left).map(|ago| ago.as_secs())
@@ -517,26 +517,25 @@ mod tests {
             tcp_syn_sent: seconds(120),
             tcp_be_liberal: false,
         };
-        let ago = |protocol: u8, state: Option<&str>, timeout_s: Option<u32>| {
+        let ago = |protocol: u8, state: Option<&str>, status: u32, timeout_s: Option<u32>| {
             let entry = serde_json::json!({
-                "family": 4, "protocol": protocol, "timeout_s": timeout_s, "state": state, "status": 0, "use": 1,
+                "family": 4, "protocol": protocol, "timeout_s": timeout_s, "state": state, "status": status,
+                "use": 1,
                 "orig": { "src": "192.0.2.1", "dst": "192.0.2.2", "fast": { "packets": 0, "bytes": 0 } },
                 "reply": { "src": "192.0.2.2", "dst": "192.0.2.1", "fast": { "packets": 0, "bytes": 0 } },
             });
             last_seen_s(&serde_json::from_value(entry).unwrap(), timeouts)
         };
-        let established = Some("ESTABLISHED");
-        assert_eq!(ago(6, established, Some(7400)), Some(40));
-        assert_eq!(ago(6, established, Some(280)), Some(20));
-        assert_eq!(
-            (ago(6, Some("TIME_WAIT"), Some(113)), ago(6, Some("CLOSE"), Some(4))),
-            (Some(7), Some(6))
-        );
-        assert_eq!((ago(17, None, Some(110)), ago(17, None, Some(28))), (Some(10), Some(2)));
-        for unknown in [(6, established, Some(8000)), (6, established, None), (6, Some("LAST_ACK"), Some(20))]
-        {
-            assert_eq!(ago(unknown.0, unknown.1, unknown.2), None, "{unknown:?}");
-        }
+        let tcp = |state: &str, timeout_s: u32| ago(6, Some(state), Tracked::ASSURED, Some(timeout_s));
+        assert_eq!((tcp("ESTABLISHED", 7400), tcp("ESTABLISHED", 280)), (Some(40), Some(20)));
+        assert_eq!((tcp("TIME_WAIT", 113), tcp("CLOSE", 4)), (Some(7), Some(6)));
+        assert_eq!((tcp("ESTABLISHED", 8000), tcp("LAST_ACK", 20)), (None, None));
+        assert_eq!(ago(6, Some("ESTABLISHED"), Tracked::ASSURED, None), None);
+        // Only a stream has the long timeout, and has it until its end.
+        let [stream, exchange] =
+            [Tracked::ASSURED, 0].map(|status| move |timeout_s| ago(17, None, status, Some(timeout_s)));
+        assert_eq!((stream(110), stream(28)), (Some(10), Some(92)));
+        assert_eq!((exchange(28), exchange(110)), (Some(2), None));
     }
 
     #[test]

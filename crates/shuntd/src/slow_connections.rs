@@ -177,10 +177,12 @@ fn because(why: Why) -> Because {
     };
     match (why.because, why.idle) {
         (Some(because), _) => because,
-        (None, Some(Idle { for_s, .. })) => text(
+        (None, Some(Idle { for_s, at_least, .. })) => text(
             "idle",
             "no packets come; the last ones took the fast path",
-            for_s.map_or_else(String::new, |s| format!("none for {s} s")),
+            for_s.map_or_else(String::new, |s| {
+                format!("none for {}{s} s", if at_least { "at least " } else { "" })
+            }),
             "nothing to do: it is fast again soon after packets come",
         ),
         (None, None) => text(
@@ -283,7 +285,7 @@ mod tests {
                 dir,
                 tuple: if dir == DirectionName::Orig { orig } else { reply },
                 fast: because.is_none() && !idle,
-                idle: idle.then_some(Idle { for_s: Some(7), was_fast: Some(true) }),
+                idle: idle.then_some(Idle { for_s: Some(7), at_least: false, was_fast: Some(true) }),
                 since_s: None,
                 engine: None,
                 in_port: None,

@@ -156,7 +156,7 @@ fn a_flow_that_is_not_in_use_gives_the_reason() {
     let pending =
         |ago_s| DirectionFacts { last_use: last(ago_s), packets_seen: 0, ..in_state(FlowState::Pending) };
     let over = pending(60).verdict();
-    assert_eq!(over.idle, Some(Idle { for_s: Some(60), was_fast: Some(false) }));
+    assert_eq!(over.idle, Some(Idle { for_s: Some(60), was_fast: Some(false), ..UNKNOWN }));
     assert!(over.remedy.unwrap().contains("if the exchange is over"));
     assert_eq!((pending(1).verdict().idle, pending(1).verdict().remedy), (None, None));
     let retired = DirectionFacts { refused: Some("not-proved"), ..in_state(FlowState::Retired) };
@@ -216,13 +216,13 @@ fn a_direction_that_was_refused_long_ago_is_idle_and_keeps_the_reason() {
     let refused =
         DirectionFacts { refused: Some("not-liberal"), window_age_s: 30, packets_seen: 0, ..facts(&tcp) };
     let verdict = refused.verdict();
-    assert_eq!(verdict.idle, Some(Idle { for_s: None, was_fast: Some(false) }));
+    assert_eq!(verdict.idle, Some(Idle { for_s: None, was_fast: Some(false), ..UNKNOWN }));
     assert_eq!((verdict.slow, verdict.since_s), (Some("not-liberal"), None));
     // A packet was refused after it had been fast.
     let fast_before = LastUse { ago_s: 90, fast: true };
     let again =
         DirectionFacts { last_use: Some(fast_before), flow: flow(FlowState::Stale), ..refused.clone() };
-    assert_eq!(again.verdict().idle, Some(Idle { for_s: None, was_fast: Some(false) }));
+    assert_eq!(again.verdict().idle, Some(Idle { for_s: None, was_fast: Some(false), ..UNKNOWN }));
     let lately = DirectionFacts { window_age_s: 15, ..refused }.verdict();
     assert_eq!((lately.slow, lately.idle), (Some("not-liberal"), None));
     assert!(lately.remedy.is_some_and(|remedy| remedy.contains("when its last packet came")));
@@ -279,7 +279,10 @@ fn advice_about_what_is_over_does_not_wait_for_packets() {
     let silent =
         DirectionFacts { off: by_rule(None), packets_seen: 0, window_age_s: 2 * WINDOW_S, ..facts(&udp) };
     let verdict = silent.verdict();
-    assert_eq!((verdict.slow, verdict.idle), (Some("off"), Some(Idle { for_s: None, was_fast: None })));
+    assert_eq!(
+        (verdict.slow, verdict.idle),
+        (Some("off"), Some(Idle { for_s: None, was_fast: None, ..UNKNOWN }))
+    );
     let lively = DirectionFacts { window_age_s: 1, ..silent };
     assert_eq!((lively.verdict().idle, lively.verdict().remedy), (None, None));
     let rule_ended = remedy(DirectionFacts { off: None, refused: Some("off"), ..lively });
@@ -378,7 +381,10 @@ fn an_active_flow_that_nothing_uses_is_not_fast() {
         ..facts(&udp)
     };
     assert_eq!((active(1, None).verdict().slow, active(1, None).verdict().idle), (None, None));
-    assert_eq!(active(3, None).verdict().idle, Some(Idle { for_s: Some(3), was_fast: Some(true) }));
+    assert_eq!(
+        active(3, None).verdict().idle,
+        Some(Idle { for_s: Some(3), was_fast: Some(true), ..UNKNOWN })
+    );
     let none = Look { counted: Some(0), ..Look::default() };
     assert!(active(3, Some(none)).verdict().idle.is_some());
     let short_lived = Look { counted: Some(25), passed: vec![("ttl", 24)], ..Look::default() };
@@ -419,10 +425,10 @@ fn of_what_never_came_and_of_what_is_not_known_nothing_is_invented() {
     let silent = |tracked, dir| DirectionFacts { packets_seen: 0, dir, ..facts(tracked) }.verdict();
     let answered = tracked(UDP, None, GOOD);
     let unknown = silent(&answered, DirectionName::Reply);
-    assert_eq!(unknown.idle, Some(Idle { for_s: None, was_fast: None }));
+    assert_eq!(unknown.idle, Some(Idle { for_s: None, was_fast: None, ..UNKNOWN }));
     let unanswered = tracked(UDP, None, Tracked::CONFIRMED);
     let never = silent(&unanswered, DirectionName::Reply);
-    assert_eq!(never.idle, Some(Idle { for_s: None, was_fast: Some(false) }));
+    assert_eq!(never.idle, Some(Idle { for_s: None, was_fast: Some(false), ..UNKNOWN }));
     assert!(never.detail.starts_with("no packet has come in this direction"), "{}", never.detail);
     assert!(!silent(&unanswered, DirectionName::Orig).detail.contains("this direction"));
 }
@@ -436,7 +442,7 @@ fn a_tcp_connection_that_has_ended_is_not_slow() {
         let ended =
             DirectionFacts { flow: flow(FlowState::Retired), last_use, tracked_ago_s, ..facts(&closed) };
         let ended = ended.verdict();
-        assert_eq!(ended.idle, Some(Idle { for_s: Some(3), was_fast: Some(true) }));
+        assert_eq!(ended.idle, Some(Idle { for_s: Some(3), was_fast: Some(true), ..UNKNOWN }));
         assert!(ended.detail.ends_with(state) && ended.remedy.unwrap().contains("has ended"));
     }
     // The other end may still send.
@@ -477,7 +483,9 @@ fn a_stale_flow_whose_packets_do_not_leave_is_not_called_idle() {
     // Nobody knows how packets fared before the last change.
     let before = DirectionFacts { epoch_moved: epoch_moved(12), tracked_ago_s: Some(14), ..dropped.clone() };
     let before = DirectionFacts { later_ago_s: Some(14), ..before };
-    assert_eq!(before.verdict().idle, Some(Idle { for_s: Some(14), was_fast: Some(true) }));
+    let at_least =
+        |for_s, was_fast| Some(Idle { for_s: Some(for_s), at_least: true, was_fast: Some(was_fast) });
+    assert_eq!(before.verdict().idle, at_least(14, true));
     let captured = DirectionFacts { unblocked_s: Some(9), ..dropped.clone() };
     assert!(captured.verdict().idle.is_some(), "its capture ended later");
     let verdict = dropped.verdict();
@@ -500,7 +508,8 @@ fn what_blocked_learning_and_is_gone_is_told_as_over() {
         ..facts(&udp)
     };
     let verdict = silent.verdict();
-    assert_eq!(verdict.idle, Some(Idle { for_s: Some(11), was_fast: Some(false) }));
+    let pause = Idle { for_s: Some(11), at_least: true, was_fast: Some(false) };
+    assert_eq!(verdict.idle, Some(pause));
     assert_eq!(verdict.slow, Some("egress-capture"));
     assert!(verdict.detail.ends_with("and is over"), "{}", verdict.detail);
     assert!(verdict.remedy.unwrap().starts_with("nothing to do"));
@@ -537,9 +546,9 @@ fn a_stale_flow_without_packets_is_idle_from_the_first_second() {
         ..facts(&tcp)
     };
     // A packet has come after the last fast one.
-    assert_eq!(silent.verdict().idle, Some(Idle { for_s: None, was_fast: Some(true) }));
+    assert_eq!(silent.verdict().idle, Some(Idle { for_s: None, was_fast: Some(true), ..UNKNOWN }));
     let none_later = DirectionFacts { packets_seen: 0, ..silent.clone() };
-    assert_eq!(none_later.verdict().idle, Some(Idle { for_s: Some(1), was_fast: Some(true) }));
+    assert_eq!(none_later.verdict().idle, Some(Idle { for_s: Some(1), was_fast: Some(true), ..UNKNOWN }));
     let comes = DirectionFacts { look: look(Some(3)), ..silent };
     assert_eq!((comes.verdict().slow, comes.verdict().idle), (Some("stale"), None));
 }
@@ -577,12 +586,12 @@ fn behind_a_rule_only_conntrack_tells_whether_packets_come() {
     for counted in [None, Some(None), Some(Some(90))] {
         assert_eq!((behind(counted).slow, behind(counted).idle), (Some("ruleset"), None), "{counted:?}");
     }
-    assert_eq!(behind(Some(Some(0))).idle, Some(Idle { for_s: Some(6), was_fast: Some(true) }));
+    assert_eq!(behind(Some(Some(0))).idle, Some(Idle { for_s: Some(6), was_fast: Some(true), ..UNKNOWN }));
 }
 
 #[test]
 fn only_answers_that_silence_could_explain_are_doubtful() {
-    let idle = Some(Idle { for_s: None, was_fast: Some(true) });
+    let idle = Some(Idle { for_s: None, was_fast: Some(true), ..UNKNOWN });
     assert!(is_doubtful(None, idle) && is_doubtful(Some("miss"), None) && is_doubtful(Some("stale"), None));
     assert!(!is_doubtful(None, None) && !is_doubtful(Some("tcp-flags"), None));
     assert!(is_doubtful(Some("off"), None), "Linux may drop its packets");
@@ -602,7 +611,7 @@ fn what_stops_every_packet_is_named() {
     };
     let verdict = silent.verdict();
     assert_eq!((verdict.slow, verdict.detail.as_str()), (Some("stale"), "lan0 is down"));
-    assert_eq!(verdict.idle, Some(Idle { for_s: Some(20), was_fast: Some(true) }));
+    assert_eq!(verdict.idle, Some(Idle { for_s: Some(20), was_fast: Some(true), ..UNKNOWN }));
     assert_eq!(verdict.remedy.as_deref(), Some("`ip link set lan0 up`"));
 
     let stayed = Stayed { port: "lan0".to_owned(), ago_s: 1 };
@@ -657,7 +666,7 @@ fn a_connection_whose_last_packets_were_dropped_is_idle_after_a_while() {
     let now = dropped(1, 3);
     assert_eq!((now.slow, now.idle, now.since_s), (Some("miss"), None, Some(6)));
     let then = dropped(13, 0);
-    assert_eq!(then.idle, Some(Idle { for_s: Some(13), was_fast: Some(true) }));
+    assert_eq!(then.idle, Some(Idle { for_s: Some(13), was_fast: Some(true), ..UNKNOWN }));
     assert!(
         then.since_s.is_none()
             && then.remedy.unwrap().starts_with("nothing to do if the exchange is over; else see")
@@ -676,4 +685,48 @@ fn behind_a_capture_only_conntrack_tells_that_no_packets_come() {
     };
     assert!(!idle(Some(10), true) && !idle(None, true), "packets come, or nobody knows");
     assert!(idle(Some(0), true) && idle(None, false) && idle(Some(0), false));
+}
+
+/// Conntrack's timeout is of both directions.
+#[test]
+fn a_direction_is_idle_for_at_least_as_long_as_both() {
+    let udp = tracked(UDP, None, GOOD);
+    let look = Some(Look { over_ms: 500, counted: Some(0), ..Look::default() });
+    let silent = DirectionFacts {
+        refused: Some("not-proved"),
+        look,
+        tracked_ago_s: Some(6),
+        window_age_s: 25,
+        packets_seen: 0,
+        ..facts(&udp)
+    };
+    let idle = |for_s, at_least| Some(Idle { for_s: Some(for_s), at_least, was_fast: Some(false) });
+    assert_eq!(silent.verdict().idle, idle(6, true));
+    // Its own packet began a window then.
+    let own = DirectionFacts { window_age_s: 7, packets_seen: 1, ..silent.clone() };
+    assert_eq!(own.verdict().idle, idle(6, false));
+    // A window of which nothing is known tells nothing.
+    let unknown = DirectionFacts { refused: None, packets_seen: 0, window_age_s: 0, ..silent };
+    assert_eq!(unknown.verdict().idle.map(|idle| (idle.for_s, idle.at_least)), Some((Some(6), true)));
+}
+
+#[test]
+fn what_can_never_be_fast_is_idle_without_packets() {
+    let mut tcp = tracked(TCP, Some("ESTABLISHED"), GOOD);
+    tcp.helper = Some("ftp".to_owned());
+    let counted = |counted| Some(Look { over_ms: 500, counted, ..Look::default() });
+    let told = |look, tracked_ago_s| {
+        let verdict = DirectionFacts { look, tracked_ago_s, ..facts(&tcp) }.verdict();
+        (verdict.slow, verdict.idle.map(|idle| idle.for_s))
+    };
+    assert_eq!(told(counted(Some(0)), Some(40)), (Some("helper"), Some(Some(40))));
+    assert_eq!(told(counted(Some(3)), Some(0)), (Some("helper"), None));
+    // If conntrack does not count, its timeout tells.
+    assert_eq!(told(counted(None), Some(40)), (Some("helper"), Some(Some(40))));
+    assert_eq!(told(counted(None), Some(1)), (Some("helper"), None));
+    assert!(is_doubtful(Some("helper"), None) && is_doubtful(Some("no-conntrack"), None));
+
+    tcp.state = Some("TIME_WAIT".to_owned());
+    let ended = DirectionFacts { tracked_ago_s: Some(8), ..facts(&tcp) }.verdict();
+    assert_eq!((ended.slow, ended.idle.and_then(|idle| idle.for_s)), (Some("not-established"), Some(8)));
 }

@@ -59,7 +59,7 @@ impl DirectionFacts<'_> {
     fn silence(&self) -> Option<Idle> {
         match self.last_use.filter(|last| last.ago_s <= self.window_age_s) {
             Some(LastUse { ago_s, fast }) => {
-                (ago_s >= IDLE_S).then_some(Idle { for_s: Some(ago_s), was_fast: Some(fast) })
+                (ago_s >= IDLE_S).then_some(Idle { for_s: Some(ago_s), was_fast: Some(fast), ..UNKNOWN })
             }
             None => Some(UNKNOWN),
         }

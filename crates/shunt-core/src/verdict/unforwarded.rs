@@ -1,7 +1,7 @@
 //! Packets that arrive and leave through no port, and packets that no port has noted.
 
 use super::{
-    NOT_FAST, UDP, Verdict,
+    NOT_FAST, UDP, UNKNOWN, Verdict,
     facts::{DirectionFacts, Look, Stayed, WINDOW_S},
     slow,
 };
@@ -104,7 +104,7 @@ impl DirectionFacts<'_> {
         };
         let none_come = self.look.as_ref().is_some_and(none_come);
         let was_fast = self.last_use.map(|last| last.fast);
-        (none_come && ago_s >= WINDOW_S).then_some(Idle { for_s: Some(ago_s), was_fast })
+        (none_come && ago_s >= WINDOW_S).then_some(Idle { for_s: Some(ago_s), was_fast, ..UNKNOWN })
     }
 
     /// Seconds since a change in Linux, if the last fast packet came right before it.

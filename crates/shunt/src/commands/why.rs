@@ -141,7 +141,7 @@ mod tests {
             connection.directions.iter_mut().for_each(|why| (why.tuple.sport, why.idle) = (port, idle));
             connection
         };
-        let quiet = Some(Idle { for_s: Some(60), was_fast: Some(true) });
+        let quiet = Some(Idle { for_s: Some(60), at_least: false, was_fast: Some(true) });
         let ended = with(1, "TIME_WAIT", None);
         let idle = with(2, "ESTABLISHED", quiet);
         let busy = |port| with(port, "ESTABLISHED", None);

@@ -55,7 +55,7 @@ fn what_is_off_is_idle_only_if_nobody_counts_packets() {
         (with(Some(3)).slow, with(Some(3)).idle, with(Some(3)).since_s),
         (Some("off"), None, Some(40))
     );
-    assert_eq!(with(Some(0)).idle, Some(Idle { for_s: Some(60), was_fast: Some(true) }));
+    assert_eq!(with(Some(0)).idle, Some(Idle { for_s: Some(60), was_fast: Some(true), ..UNKNOWN }));
     assert_eq!(with(None).idle, with(Some(0)).idle);
 }
 
