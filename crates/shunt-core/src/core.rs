@@ -1,23 +1,22 @@
 //! The policy: one owner of all state, fed with events.
 
+mod answers;
+mod settle;
+
 use crate::{
-    Action, BridgeCalls, Cause, Choice, Event, EventSource, ExternalPorts, ExternalState, LinkLayer, Netconf,
-    PortView, Program, Qdisc, Scope, Statement, Traffic,
+    Action, BridgeCalls, Cause, Choice, Event, EventSource, ExternalPorts, ExternalState, Netconf, PortView,
+    Program, Qdisc, Scope, Statement, Traffic,
     bridges::Tracking,
-    changes::{ChangeDetails, Changes, Told},
-    external::NO_ETHERNET,
+    changes::{ChangeDetails, Changes},
     known_macs::KnownMacs,
     network::Network,
-    ports,
     ruleset::Ruleset,
     survey::Surveys,
     turns::Turns,
 };
-use shunt_api::{CaptureChoice, Engine, Proto, RulesetStatus};
-use shunt_wire::Mac;
+use shunt_api::{CaptureChoice, Proto};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
     time::{Duration, Instant},
 };
 
@@ -295,88 +294,6 @@ impl Core {
         }
     }
 
-    /// The ports, in the order of their ifindex.
-    pub fn ports(&self) -> impl Iterator<Item = (&crate::Link, &PortView)> {
-        self.ports.iter().filter_map(|(ifindex, view)| Some((self.network.links.get(ifindex)?, view)))
-    }
-
-    /// Whether native XDP programs can run on a device, and whether frames can be redirected to it; `None` if the
-    /// kernel has not reported it.
-    pub fn xdp(&self, ifindex: u32) -> Option<(bool, bool)> {
-        self.network.xdp.get(&ifindex).map(|xdp| (xdp.native, xdp.target))
-    }
-
-    /// The reason why a device cannot send by XDP whatever Shunt does; `None` if it can, or may be able to once a
-    /// program is attached.
-    pub fn lacks_xdp(&self, link: &crate::Link) -> Option<&'static str> {
-        match self.xdp(link.ifindex) {
-            _ if link.layer != LinkLayer::Ethernet => Some(NO_ETHERNET),
-            Some((false, _)) => Some("the driver has no native XDP"),
-            Some((true, false)) if link.kind.as_deref() == Some("veth") => Some(
-                "its veth peer accepts no redirected frames (turn GRO on there, or attach an XDP program)",
-            ),
-            // Without features (before Linux 6.3) nobody knows; the port uses tc, and its reason says so.
-            None | Some(_) => None,
-        }
-    }
-
-    /// Whether the programs of a device are read.
-    pub(crate) fn reads_programs_of(&self, ifindex: u32) -> bool {
-        self.program_devices[0].contains(&ifindex)
-    }
-
-    /// How often the ports have been planned, which is the most expensive step. For tests.
-    pub fn plans_made(&self) -> u64 {
-        self.plans
-    }
-
-    /// The shortest time after which a bridge of the ports forgets a silent station, or a set an address that no packet
-    /// refreshes; `None` without such bridges and sets.
-    pub fn shortest_memory(&self) -> Option<Duration> {
-        let ageing = self.network.ageing(self.ports.keys().copied());
-        ageing.into_iter().chain(self.ruleset.shortest_timeout(&self.network, &self.ports)).min()
-    }
-
-    /// All devices.
-    pub fn links(&self) -> impl Iterator<Item = &crate::Link> {
-        self.network.links.values()
-    }
-
-    /// The addresses of the neighbours that have this MAC.
-    pub fn neighbours_with(&self, mac: Mac) -> Vec<IpAddr> {
-        self.network.addresses_of(mac).collect()
-    }
-
-    /// The effect of the ruleset on the fast path.
-    pub fn ruleset(&self) -> RulesetStatus {
-        self.ruleset.view(&self.network, &self.ports)
-    }
-
-    /// The rule for which none of this traffic may be learned, or why the rules are not known.
-    pub fn holding_rule(&self, traffic: Traffic) -> String {
-        self.ruleset.holding_rule(traffic, &self.network, &self.ports)
-    }
-
-    /// The device with this name.
-    pub fn link(&self, name: &str) -> Option<&crate::Link> {
-        self.network.links.values().find(|link| link.name == name)
-    }
-
-    /// The reason why a device cannot be a port, and the devices to name instead; `None` if the device can be a port.
-    pub fn unfit(&self, link: &crate::Link) -> Option<String> {
-        ports::unfit(&self.network, link)
-    }
-
-    /// The reason why a device is not a port; `None` if it is one.
-    pub fn why_no_port(&self, link: &crate::Link) -> Option<String> {
-        (!self.ports.contains_key(&link.ifindex)).then(|| self.choice.why_no_port(&self.network, link))
-    }
-
-    /// The device with this ifindex.
-    pub fn link_at(&self, ifindex: u32) -> Option<&crate::Link> {
-        self.network.links.get(&ifindex)
-    }
-
     /// Follows another configuration.
     fn choose(&mut self, choice: Choice, steps: &mut Steps) {
         if choice == self.choice {
@@ -535,113 +452,6 @@ impl Core {
 
     fn find_captures(&self) -> Option<Action> {
         (self.choice.captures == CaptureChoice::Slow).then_some(Action::FindCaptures)
-    }
-
-    /// Plans the ports, and returns the actions that bring them from their present to the planned state; none if these
-    /// agree.
-    fn settle_ports(&mut self, now: Instant) -> Vec<Action> {
-        self.plans += 1;
-        let own = &self.own_programs;
-        let unchosen = std::mem::take(&mut self.unchosen);
-        let kept = (!unchosen.is_empty()).then(|| {
-            let mut kept = self.ports.clone();
-            kept.retain(|ifindex, _| !unchosen.contains(ifindex));
-            kept
-        });
-        let mut want = self.choice.plan(
-            &self.network,
-            &self.captures,
-            &self.programs,
-            &self.external,
-            &|prog| own.contains(&prog),
-            kept.as_ref().unwrap_or(&self.ports),
-        );
-        self.surveys.set_ports(now, &self.choice.surveyed(&self.network, &want));
-        self.choice.apply_surveys(&self.network, &self.surveys, &mut want);
-        if self.rests {
-            ports::take_programs_off(&self.network, &mut want);
-        }
-        let gone: Vec<u32> =
-            self.ports.keys().copied().filter(|ifindex| !want.contains_key(ifindex)).collect();
-        if !gone.is_empty() {
-            // There may be room for these devices now.
-            self.refused.clear();
-        }
-        want.retain(|ifindex, _| !self.refused.contains(ifindex));
-        let (seen, tracking) = (self.network.stacks(want.keys().copied()), self.tracking());
-        for (ifindex, view) in &mut want {
-            view.setting.bridged = self.network.bridged(*ifindex, &seen, tracking);
-            view.setting.floods_unseen = self.network.floods_unseen(*ifindex, &seen);
-        }
-        // Programs of tc find no port where a flow leads, and hand its packets to Linux; other engines do not look.
-        let by_tc_alone = |ifindex: &u32| {
-            self.ports
-                .get(ifindex)
-                .is_none_or(|view| view.setting.engine == Engine::Tc && !view.setting.xdp_in)
-        };
-        let mut moved = gone.iter().find(|port| !by_tc_alone(port)).map(|port| (Cause::Engine, *port));
-        let captured = ports::newly_captured(&self.ports, &want);
-        let released = ports::newly_captured(&want, &self.ports);
-        let mut actions: Vec<Action> = gone.into_iter().map(|ifindex| Action::Detach { ifindex }).collect();
-        for (ifindex, view) in &want {
-            match self.ports.get(ifindex) {
-                None => actions.push(Action::Attach(view.setting)),
-                // Another program sees its packets.
-                Some(have) if have.setting.no_l2 != view.setting.no_l2 => {
-                    actions.extend([Action::Detach { ifindex: *ifindex }, Action::Attach(view.setting)]);
-                    moved = Some((Cause::Engine, *ifindex));
-                }
-                Some(have) if have.setting != view.setting => {
-                    actions.push(Action::Set(view.setting));
-                    if have.setting.engine != view.setting.engine {
-                        moved = Some((Cause::Engine, *ifindex));
-                    } else if view.setting.captured && !have.setting.captured {
-                        moved = moved.or(Some((Cause::Capture, *ifindex)));
-                    } else if view.setting.filtered && !have.setting.filtered
-                        || view.setting.filtered_out && !have.setting.filtered_out
-                    {
-                        moved = moved.or(Some((Cause::Filter, *ifindex)));
-                    } else if view.setting.bridged != have.setting.bridged
-                        || view.setting.floods_unseen && !have.setting.floods_unseen
-                    {
-                        moved = moved.or(Some((Cause::Bridge, *ifindex)));
-                    }
-                }
-                Some(_) => {}
-            }
-        }
-        let for_external = self.choice.for_external(&self.network, &want, &|prog| own.contains(&prog));
-        if for_external != self.for_external {
-            self.for_external.clone_from(&for_external);
-            actions.push(Action::Serve(for_external));
-        }
-        let uppers = self.network.uppers(want.keys().copied());
-        if uppers != self.uppers {
-            self.uppers.clone_from(&uppers);
-            actions.push(Action::SetUppers(uppers));
-        }
-        // After the settings have been changed: flows learned from now on respect them.
-        if let Some((cause, ifindex)) = moved {
-            let moves = (cause, Scope::Everything);
-            let change = match captured.as_slice() {
-                [_, _, ..] if cause == Cause::Capture => {
-                    ChangeDetails { device: None, object: Some(self.names(&captured).join(", ")) }
-                }
-                _ => ChangeDetails { device: self.network.name(ifindex), object: None },
-            };
-            match cause {
-                // The filter, qdisc or program is told.
-                Cause::Filter => self.changes.follow(moves),
-                _ => self.changes.note(moves, Some(change), false),
-            }
-            actions.push(Action::MoveEpoch(cause));
-        }
-        if !released.is_empty() {
-            self.changes.note_told(Told::CaptureEnded { ports: self.names(&released) });
-        }
-        self.ports = want;
-        actions.extend(self.update_hold());
-        actions
     }
 }
 
