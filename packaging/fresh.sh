@@ -38,8 +38,17 @@ if [[ ${SHUNT_FRESH:-} != inside ]]; then
 	mkdir -p "${root%/*}"
 	mmdebstrap --quiet --variant=minbase --include=apt,make,git "$suite" "$root" "${sources[@]}"
 	export SHUNT_FRESH=inside
-	exec unshare --mount --propagation private --pid --fork --kill-child "$(readlink -e "$0")" "$suite" "${targets[@]}"
+	# In the machine's PID namespace, from which the kernel's threads are seen: the demo reads their CPU time.
+	exec unshare --mount --propagation private "$(readlink -e "$0")" "$suite" "${targets[@]}"
 fi
+end_processes() {
+	local process
+	for process in /proc/[0-9]*; do
+		[[ $(readlink "$process/root") != "$root" ]] || kill -KILL "${process#/proc/}" || true
+	done
+}
+trap end_processes EXIT
+trap 'exit 130' INT TERM
 
 mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"

@@ -42,8 +42,12 @@ static __always_inline __u32 shunt_sum_diff(const void *old, const void *new, __
 	const __u16 *to = new;
 
 #pragma unroll
-	for (__u32 i = 0; i < words; i++)
+	for (__u32 i = 0; i < words; i++) {
 		sum += (__u16)~from[i] + (__u32)to[i];
+		/* As in shunt_differ(). */
+		if (i % 4 == 3)
+			shunt_in_turn(sum);
+	}
 	return sum;
 }
 

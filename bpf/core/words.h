@@ -14,8 +14,11 @@
 /* Keeps a value in one register: clang would compute parts of it again, or load it in parts. */
 #ifdef __bpf__
 #define shunt_keep(x) asm("" : "+r"(x))
+/* The same, and all that stands before this is done before what stands behind it. */
+#define shunt_in_turn(x) asm volatile("" : "+r"(x)::"memory")
 #else
 #define shunt_keep(x) ((void)(x))
+#define shunt_in_turn(x) ((void)(x))
 #endif
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -48,8 +51,12 @@ static __always_inline int shunt_differ(const void *a, const void *b, __u32 word
 	__u16 differ = 0;
 
 #pragma unroll
-	for (__u32 i = 0; i < words; i++)
+	for (__u32 i = 0; i < words; i++) {
 		differ |= x[i] ^ y[i];
+		/* Of many words, clang would load all before it compares any, and keep them on the stack. */
+		if (i % 4 == 3)
+			shunt_in_turn(differ);
+	}
 	return differ;
 }
 

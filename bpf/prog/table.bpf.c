@@ -34,7 +34,7 @@ static __always_inline void keep_expired(__u32 family, const union shunt_key *ke
 	struct shunt_expired *expired;
 	struct shunt_tuple tuple;
 	union shunt_key back;
-	__u32 entry;
+	__u32 entry = 0;
 
 	if (!kept.pkts || f->flags & (SHUNT_FLOW_STATIC | SHUNT_FLOW_UNTRACKED) ||
 	    f->retired_why == SHUNT_CONNTRACK_GONE)

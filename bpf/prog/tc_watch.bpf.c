@@ -27,7 +27,7 @@ static __always_inline void refuse(const struct egress *s, __u32 family, enum sh
 {
 	struct shunt_flow *have;
 	union shunt_key key;
-	__u32 entry;
+	__u32 entry = 0;
 	__u64 hash;
 
 	shunt_candidate_key(family, s->c, &key);
@@ -102,14 +102,14 @@ __noinline int shunt_is_off(struct __sk_buff *skb, __u32 family)
 }
 
 /* Derives the action from the candidate and the packet, in the scratch space. */
-__noinline int shunt_derive_any(struct __sk_buff *skb, const struct shunt_packet *p, __u32 now)
+__noinline int shunt_derive_any(struct __sk_buff *skb, const struct shunt_packet *p)
 {
 	const void *eth = (void *)(long)skb->data;
 	struct shunt_flow *f;
 	struct egress s;
 
 	/* shunt_parse() has seen that the header is there, but the verifier does not know that. */
-	if (!p || !shunt_find_egress(skb, now, &s) || eth + ETH_HLEN > (void *)(long)skb->data_end)
+	if (!p || !shunt_find_egress(skb, 0, &s) || eth + ETH_HLEN > (void *)(long)skb->data_end)
 		return SHUNT_ODD_EGRESS;
 	if (shunt_save_headers(skb, p, eth, &s.scratch->seen))
 		return SHUNT_ODD_EGRESS;
@@ -149,7 +149,7 @@ static __always_inline enum shunt_reason learn(const struct egress *s, __u32 fam
 		return SHUNT_EGRESS_FILTER;
 	if (shunt_mark_excluded(s->skb->mark, shunt_control.exclude_mark, shunt_control.exclude_mark_mask))
 		return SHUNT_EXCLUDED;
-	why = shunt_derive_any(s->skb, p, s->now);
+	why = shunt_derive_any(s->skb, p);
 	if (why != SHUNT_OK)
 		return why;
 	if (shunt_unlikely(*(volatile __u32 *)&shunt_control.off_rules) && shunt_is_off(s->skb, family))

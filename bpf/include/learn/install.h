@@ -109,7 +109,7 @@ static __noinline int has_duplicate(__u32 family, const union shunt_key *key, __
 static __always_inline enum shunt_reason insert(const struct egress *s, __u32 family, const union shunt_key *key,
 						__u64 hash, __u32 learned)
 {
-	__u32 entry;
+	__u32 entry = 0;
 
 	if (shunt_insert(family, key, hash, &s->scratch->flow, s->scratch->to, learned, &entry))
 		return SHUNT_TABLE_FULL;
@@ -182,7 +182,7 @@ static __always_inline enum shunt_reason install(const struct egress *s, __u32 f
 	struct shunt_flow *f = &s->scratch->flow;
 	enum shunt_reason why;
 	struct shunt_flow *have;
-	__u32 entry, epoch;
+	__u32 entry = 0, epoch;
 	__u64 hash;
 
 	if (shunt_some_are_unstable(shunt_now()) &&

@@ -34,7 +34,8 @@ impl PollThreads {
     /// afterwards.
     ///
     /// # Errors
-    /// Fails if the device has no NAPI, which a veth has with GRO or an XDP program only.
+    /// Fails if the device has no NAPI, which a veth has with GRO or an XDP program only, and in a PID namespace other
+    /// than the machine's.
     pub fn start(netns: &NetNs, ifname: &str) -> io::Result<Self> {
         let sys = format!("/sys/class/net/{ifname}");
         let queues = netns.try_run(&format!("ls -d {sys}/queues/rx-*"))?.lines().count();
@@ -48,6 +49,12 @@ impl PollThreads {
                 return Ok(Self { ids });
             }
             found = ids.len();
+        }
+        if !sees_kernel_threads() {
+            return Err(io::Error::other(
+                "the kernel's threads are not seen from this PID namespace; use the machine's, in a container with \
+                 --pid=host",
+            ));
         }
         Err(io::Error::other(format!(
             "{ifname} has {queues} receive queues and {found} polling threads; it needs NAPI (GRO or an XDP program)"
@@ -131,6 +138,12 @@ impl std::ops::Add for RunTime {
             slices: self.slices + other.slices,
         }
     }
+}
+
+/// Whether the first PID namespace is the one of this process, by the parent of all kernel threads, which is always
+/// its second process.
+fn sees_kernel_threads() -> bool {
+    fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n")
 }
 
 fn ids_of(ifname: &str) -> io::Result<BTreeSet<i32>> {
