@@ -148,7 +148,7 @@ static __always_inline int shunt_skb_forward(struct __sk_buff *skb, const struct
 		if (skb->len < want || (skb->len > bytes && bpf_skb_change_tail(skb, bytes, 0)))
 			return shunt_tc_other();
 		moved = 1;
-		/* Keep clang from concluding from the lengths below: the verifier does not follow, and `l3` is void now. */
+		/* The verifier cannot follow what clang would conclude from the lengths: that `l3` is valid. */
 		shunt_keep(moved);
 	}
 	if (form || shunt_unlikely(f->out_tags)) {

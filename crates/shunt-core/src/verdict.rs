@@ -208,7 +208,24 @@ impl DirectionFacts<'_> {
         let Some(LastUse { ago_s, fast }) = paused else { return self.check_still_in_use() };
         // A flow stays active for a while after its last packet, also if what comes now cannot use it.
         let come = self.look.as_ref().is_some_and(Look::has_packets);
+        if self.later_ago_s.is_some() && self.uncounted_s().is_some() {
+            return Some(self.uncounted());
+        }
         (!come).then(|| idle(Some(ago_s), Some(fast)))
+    }
+
+    /// Seconds since conntrack last saw a packet of the connection, if that is not long ago and it does not count them.
+    fn uncounted_s(&self) -> Option<u64> {
+        self.look.as_ref().filter(|look| look.counted.is_none() && look.arrived == 0)?;
+        self.tracked_ago_s.filter(|ago_s| *ago_s < IDLE_S && self.tcp_state() != Some("SYN_SENT"))
+    }
+
+    /// Packets of a connection come, and nobody knows in which direction, nor why by the slow path.
+    fn uncounted(&self) -> Verdict {
+        let detail = "conntrack has just seen a packet of the connection that no port has looked up; \
+                      it does not count packets, so nobody knows of which direction and why";
+        let remedy = "`sysctl -w net.netfilter.nf_conntrack_acct=1`, then ask again";
+        Verdict { remedy: Some(remedy.to_owned()), ..slow("miss", detail) }
     }
 
     fn check_still_in_use(&self) -> Option<Verdict> {
@@ -453,6 +470,7 @@ impl DirectionFacts<'_> {
     fn not_learned(&self) -> Verdict {
         let (seen, needed) = (self.packets_seen, self.packets_needed);
         let (detail, remedy) = match seen {
+            0 if self.uncounted_s().is_some() => return self.uncounted(),
             0 => {
                 let detail = format!("no packet of this flow was seen on any port in the last {WINDOW_S} s");
                 let is_unknown = self.tracked.is_none() && self.look.is_some();
@@ -482,6 +500,13 @@ impl DirectionFacts<'_> {
                     )
                 }),
             ),
+            _ if self.off_ports[1].is_none() && self.look.as_ref().is_some_and(|look| look.stayed.is_none()) => {
+                return Verdict {
+                    idle: self.is_quiet().then_some(NOT_FAST),
+                    remedy: Some("nothing to do: if more packets come, Shunt learns from them".to_owned()),
+                    ..slow("miss", format!("packets seen in the last {WINDOW_S} s: {seen}; none of them has taught anything"))
+                };
+            }
             _ => self.leaves_beside_ports(),
         };
         Verdict { remedy, ..slow("miss", detail) }

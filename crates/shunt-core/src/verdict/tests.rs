@@ -730,3 +730,46 @@ fn what_can_never_be_fast_is_idle_without_packets() {
     let ended = DirectionFacts { tracked_ago_s: Some(8), ..facts(&tcp) }.verdict();
     assert_eq!((ended.slow, ended.idle.and_then(|idle| idle.for_s)), (Some("not-established"), Some(8)));
 }
+
+#[test]
+fn what_conntrack_does_not_count_is_not_told_as_idle() {
+    let udp = tracked(UDP, None, GOOD);
+    let look = |counted| Some(Look { over_ms: 500, counted, ..Look::default() });
+    let told = |facts: DirectionFacts<'_>| {
+        let verdict = facts.verdict();
+        (verdict.slow, verdict.idle, verdict.detail.contains("does not count packets"))
+    };
+    // Fragments, which no port looks up.
+    let unseen = DirectionFacts {
+        look: look(None),
+        tracked_ago_s: Some(0),
+        packets_seen: 0,
+        window_age_s: 99,
+        ..facts(&udp)
+    };
+    assert_eq!(told(unseen.clone()), (Some("miss"), None, true));
+    assert_eq!(told(DirectionFacts { look: look(Some(0)), ..unseen.clone() }).1.map(|_| ()), Some(()));
+    let silent = DirectionFacts { tracked_ago_s: Some(20), ..unseen.clone() };
+    assert_eq!(told(silent).1.map(|idle| idle.for_s), Some(Some(20)));
+    // A TTL of 1, after fast packets.
+    let last_use = Some(LastUse { ago_s: 5, fast: true });
+    let later =
+        DirectionFacts { flow: flow(FlowState::Active), last_use, later_ago_s: Some(0), ..unseen.clone() };
+    assert_eq!(told(later.clone()), (Some("miss"), None, true));
+    assert!(told(DirectionFacts { later_ago_s: None, ..later }).1.is_some());
+}
+
+/// A port may have seen packets while nothing was there to see them leave.
+#[test]
+fn packets_that_taught_nothing_are_not_told_as_dropped() {
+    let tcp = tracked(TCP, Some("ESTABLISHED"), GOOD);
+    let look = Some(Look { over_ms: 500, counted: Some(0), ..Look::default() });
+    let seen = DirectionFacts { packets_seen: 5, packets_needed: 4, look, ..facts(&tcp) };
+    let verdict = seen.verdict();
+    assert!(verdict.slow == Some("miss") && verdict.idle.is_some(), "{verdict:?}");
+    assert!(!verdict.detail.contains("left"), "{verdict:?}");
+    let stayed = Some(Stayed { port: "lan0".to_owned(), ago_s: 1 });
+    let look = Some(Look { over_ms: 500, counted: Some(0), stayed, ..Look::default() });
+    let dropped = DirectionFacts { look, ..seen }.verdict();
+    assert!(dropped.detail.contains("was not seen to leave"), "{dropped:?}");
+}
