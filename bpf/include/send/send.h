@@ -148,7 +148,7 @@ static __always_inline int shunt_skb_forward(struct __sk_buff *skb, const struct
 		if (skb->len < want || (skb->len > bytes && bpf_skb_change_tail(skb, bytes, 0)))
 			return shunt_tc_other();
 		moved = 1;
-		/* The verifier cannot follow what clang would conclude from the lengths: that `l3` is valid. */
+		/* Clang 19 would compare the lengths again below, and the verifier would not know the result. */
 		shunt_keep(moved);
 	}
 	if (form || shunt_unlikely(f->out_tags)) {
