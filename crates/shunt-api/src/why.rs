@@ -72,6 +72,13 @@ pub struct Idle {
     pub was_fast: Option<bool>,
 }
 
+impl Idle {
+    /// What stands before its seconds in a sentence: "at least ", or nothing.
+    pub const fn least(&self) -> &'static str {
+        if self.at_least { "at least " } else { "" }
+    }
+}
+
 /// A reason, explained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

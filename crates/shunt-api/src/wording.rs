@@ -1,6 +1,6 @@
 //! Turns serde's messages about a document into words that its author knows.
 
-/// The most keys or values that a message lists.
+/// Keys, and the words that others have for what each of them sets.
 const SAME: [(&str, &[&str]); 6] = [
     ("ports", &["interface", "interfaces", "iface", "ifaces", "device", "devices", "nics", "lan", "wan"]),
     ("qos", &["shape", "shaper", "shaping", "bandwidth", "rate", "queues"]),

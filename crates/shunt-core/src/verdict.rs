@@ -223,7 +223,7 @@ impl DirectionFacts<'_> {
     /// Packets of a connection come, and nobody knows in which direction, nor why by the slow path.
     fn uncounted(&self) -> Verdict {
         let detail = "conntrack has just seen a packet of the connection that no port has looked up; \
-                      it does not count packets, so nobody knows of which direction and why";
+                      it does not count packets, so neither the direction nor the cause is known";
         let remedy = "`sysctl -w net.netfilter.nf_conntrack_acct=1`, then ask again";
         Verdict { remedy: Some(remedy.to_owned()), ..slow("miss", detail) }
     }
@@ -500,16 +500,28 @@ impl DirectionFacts<'_> {
                     )
                 }),
             ),
-            _ if self.off_ports[1].is_none() && self.look.as_ref().is_some_and(|look| look.stayed.is_none()) => {
-                return Verdict {
-                    idle: self.is_quiet().then_some(NOT_FAST),
-                    remedy: Some("nothing to do: if more packets come, Shunt learns from them".to_owned()),
-                    ..slow("miss", format!("packets seen in the last {WINDOW_S} s: {seen}; none of them has taught anything"))
-                };
-            }
+            _ if self.may_have_left() => return self.taught_nothing(),
             _ => self.leaves_beside_ports(),
         };
         Verdict { remedy, ..slow("miss", detail) }
+    }
+
+    /// Whether no packet is known to have stayed, or to have left by a device that is not a port.
+    fn may_have_left(&self) -> bool {
+        self.off_ports[1].is_none() && self.look.as_ref().is_some_and(|look| look.stayed.is_none())
+    }
+
+    /// Packets of which nobody knows whether they left: after a rest, the programs on egress come later than those on
+    /// ingress.
+    fn taught_nothing(&self) -> Verdict {
+        let seen = self.packets_seen;
+        let detail =
+            format!("packets seen in the last {WINDOW_S} s: {seen}; Shunt has learned nothing from them");
+        Verdict {
+            idle: self.is_quiet().then_some(NOT_FAST),
+            remedy: Some("nothing to do: if more packets come, Shunt learns from them".to_owned()),
+            ..slow("miss", detail)
+        }
     }
 }
 

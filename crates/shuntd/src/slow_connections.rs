@@ -5,7 +5,7 @@ use crate::{
     flow_entry::{entry_state, key_protocol, key_tuple, read_clock},
 };
 use shunt_api::{
-    Because, Counted, DirectionName, Explained, Failure, FlowState, Idle, Proto, Selection, SlowConnection,
+    Because, Counted, DirectionName, Explained, Failure, FlowState, Proto, Selection, SlowConnection,
     SlowCount, SlowDirection, SlowTable, Tracked, TrackedDirection, Tuple, Why,
 };
 use shunt_bpf::{DataPlane, Error, FlowTable};
@@ -177,12 +177,10 @@ fn because(why: Why) -> Because {
     };
     match (why.because, why.idle) {
         (Some(because), _) => because,
-        (None, Some(Idle { for_s, at_least, .. })) => text(
+        (None, Some(idle)) => text(
             "idle",
             "no packets come; the last ones took the fast path",
-            for_s.map_or_else(String::new, |s| {
-                format!("none for {}{s} s", if at_least { "at least " } else { "" })
-            }),
+            idle.for_s.map_or_else(String::new, |s| format!("none for {}{s} s", idle.least())),
             "nothing to do: it is fast again soon after packets come",
         ),
         (None, None) => text(
@@ -246,6 +244,7 @@ impl Busiest {
 mod tests {
     use super::*;
     use shunt_api::Family;
+    use shunt_api::Idle;
 
     fn connection(number: u64) -> SlowConnection {
         let port = number as u16;

@@ -75,9 +75,9 @@ fn describe_direction<'a>(why: &'a Why, told: &mut Vec<&'a Because>) -> String {
     let Why { dir, tuple, idle, since_s, engine, in_port, out_port, because, .. } = why;
     let mut text = format!("  {dir:<5}  {}  {}", source_and_destination(tuple), fast_or_slow(why));
     if let Some(idle) = idle {
-        let least = if idle.at_least { "at least " } else { "" };
-        let pause =
-            idle.for_s.map_or_else(String::new, |seconds| format!(" for {least}{}", units::time(seconds)));
+        let pause = idle
+            .for_s
+            .map_or_else(String::new, |seconds| format!(" for {}{}", idle.least(), units::time(seconds)));
         text += &pause;
         text += &before(*idle).map_or_else(String::new, |before| format!("; {before}"));
     }
