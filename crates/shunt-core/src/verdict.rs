@@ -39,7 +39,10 @@ const DOUBTFUL: [Reason; 16] = [
 ];
 
 /// Reasons that are so from the last fast packet on.
-const LASTING: [Reason; 10] = [
+const LASTING: [Reason; 13] = [
+    "no-conntrack",
+    "not-proved",
+    "not-routed",
     "ruleset",
     "off",
     "ttl",
@@ -83,6 +86,10 @@ const IDLE_S: u64 = 2;
 /// What to do if conntrack counts no packets.
 const NO_PACKETS: &str = "nothing to do: no packets come";
 
+/// What to do about a SYN without an answer.
+const UNANSWERED: &str = "see whether the other end is on, listens on this port and has a route back, and whether a \
+                          firewall on the way drops its packets";
+
 /// Nobody knows since when, and what was before.
 const UNKNOWN: Idle = Idle { for_s: None, at_least: false, was_fast: None };
 const NOT_FAST: Idle = Idle { was_fast: Some(false), ..UNKNOWN };
@@ -124,6 +131,10 @@ impl DirectionFacts<'_> {
         if let Some(Idle { for_s: for_s @ None, at_least, .. }) = &mut verdict.idle {
             *for_s = self.idle_by_conntrack_s();
             *at_least = for_s.is_some_and(|ago_s| !self.is_own(ago_s));
+            if *at_least {
+                // Of what is left of its timeout, conntrack tells whole seconds.
+                *for_s = for_s.map(|ago_s| ago_s - 1);
+            }
         }
         if verdict.slow.is_some() && verdict.idle.is_none() {
             let since_s = verdict.since_s.or_else(|| self.last_fast_s(&verdict));
@@ -159,10 +170,16 @@ impl DirectionFacts<'_> {
         }
     }
 
+    /// Whether a rule keeps the packets from conntrack, whose entry is of earlier ones.
+    fn is_untracked(&self) -> bool {
+        let is_in_zone = self.tracked.is_some_and(|tracked| tracked.zone.is_some());
+        self.refused == Some("no-conntrack") && !is_in_zone
+    }
+
     /// Seconds since conntrack last saw a packet of either direction. A SYN that is sent again is none, and a direction
     /// without a packet so far is not idle since one.
     fn idle_by_conntrack_s(&self) -> Option<u64> {
-        let has_begun = self.tcp_state() != Some("SYN_SENT") && !self.is_unanswered();
+        let has_begun = self.tcp_state() != Some("SYN_SENT") && !self.is_unanswered() && !self.is_untracked();
         self.tracked_ago_s.filter(|ago_s| has_begun && *ago_s >= IDLE_S)
     }
 
@@ -302,7 +319,7 @@ impl DirectionFacts<'_> {
 
     /// Whether conntrack counted no packet during the second look.
     fn none_come(&self) -> bool {
-        self.look.as_ref().is_some_and(|look| look.counted == Some(0))
+        !self.is_untracked() && self.look.as_ref().is_some_and(|look| look.counted == Some(0))
     }
 
     /// Whether conntrack has seen no packet lately, by its counters or else by its timeout.
@@ -357,8 +374,9 @@ impl DirectionFacts<'_> {
         // Conntrack does not count a SYN that is sent again.
         let is_silent = self.tracked_ago_s.is_some_and(|ago_s| ago_s >= IDLE_S);
         let idle = is_silent.then_some(Idle { was_fast, ..UNKNOWN });
-        let detail = "its state in conntrack is SYN_SENT: the other end has not answered";
-        Some(Verdict { idle, ..slow("not-established", detail) })
+        let (cause, remedy) = self.not_forwarded().unwrap_or_else(|| (String::new(), UNANSWERED.to_owned()));
+        let detail = format!("its state in conntrack is SYN_SENT: the other end has not answered{cause}");
+        Some(Verdict { idle, remedy: Some(remedy), ..slow("not-established", detail) })
     }
 
     fn check_conntrack_state(&self) -> Option<Verdict> {

@@ -389,7 +389,7 @@ fn what_blocked_learning_and_is_gone_is_told_as_over() {
         ..facts(&udp)
     };
     let verdict = silent.verdict();
-    let pause = Idle { for_s: Some(11), at_least: true, was_fast: Some(false) };
+    let pause = Idle { for_s: Some(10), at_least: true, was_fast: Some(false) };
     assert_eq!(verdict.idle, Some(pause));
     assert_eq!(verdict.slow, Some("egress-capture"));
     assert!(verdict.detail.ends_with("and is over"), "{}", verdict.detail);

@@ -31,23 +31,26 @@ impl DirectionFacts<'_> {
         (!members.is_empty()).then(|| (which, make_port(&members)))
     }
 
-    /// What may keep packets from leaving, and what to do.
+    /// What keeps packets from leaving, and what to do.
     pub(super) fn dropped(&self) -> (String, String) {
-        match (&self.silent_hop, self.no_route_to) {
-            (Some(hop), _) => (format!("; the next hop, {hop}, does not answer"), SILENT.to_owned()),
-            (None, Some(to)) => {
-                let down = match self.down_ports.as_slice() {
-                    [] => String::new(),
-                    [port] => format!(", and {port} is down"),
-                    ports => format!(", and {} are down", ports.join(", ")),
-                };
-                (
-                    format!("; Linux has no route to {to}{down}"),
-                    format!("see `ip route get {to}`, and whether the links are up (`ip link`)"),
-                )
-            }
-            (None, None) => (String::new(), DROPPED.to_owned()),
+        self.not_forwarded().unwrap_or_else(|| (String::new(), DROPPED.to_owned()))
+    }
+
+    /// The next hop that does not answer, or the route that there is not, and what to do; `None` if there is neither.
+    pub(super) fn not_forwarded(&self) -> Option<(String, String)> {
+        if let Some(hop) = &self.silent_hop {
+            return Some((format!("; the next hop, {hop}, does not answer"), SILENT.to_owned()));
         }
+        let to = self.no_route_to?;
+        let down = match self.down_ports.as_slice() {
+            [] => String::new(),
+            [port] => format!(", and {port} is down"),
+            ports => format!(", and {} are down", ports.join(", ")),
+        };
+        Some((
+            format!("; Linux has no route to {to}{down}"),
+            format!("see `ip route get {to}`, and whether the links are up (`ip link`)"),
+        ))
     }
 
     /// Packets of a sender that Linux routes by another device than a port, while no port sees any.

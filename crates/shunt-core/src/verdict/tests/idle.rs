@@ -66,6 +66,28 @@ fn a_syn_that_nobody_answers_is_soon_idle() {
     assert_eq!(sent(90).idle.unwrap().for_s, None);
     assert_eq!(sent(90).since_s, None);
     assert!(sent(90).detail.ends_with("SYN_SENT: the other end has not answered"), "{}", sent(90).detail);
+    assert!(sent(90).remedy.unwrap().contains("whether the other end is on"));
+    let silent_hop = Some("192.0.2.7 on wan0".to_owned());
+    let absent = DirectionFacts { silent_hop, tracked_ago_s: Some(90), ..facts(&opening) }.verdict();
+    assert!(absent.detail.ends_with("the next hop, 192.0.2.7 on wan0, does not answer"), "{}", absent.detail);
+    assert!(absent.remedy.unwrap().contains("`ip neigh`"));
+}
+
+#[test]
+fn of_packets_that_conntrack_does_not_track_its_counters_tell_nothing() {
+    let look = Some(Look { over_ms: 500, counted: Some(0), ..Look::default() });
+    let refused = Some("no-conntrack");
+    let last_use = Some(LastUse { ago_s: 7, fast: true });
+    let idle = |udp: &Tracked, window_age_s| {
+        let facts = DirectionFacts { refused, last_use, tracked_ago_s: Some(7), window_age_s, ..facts(udp) };
+        let verdict = DirectionFacts { look: look.clone(), ..facts }.verdict();
+        assert_eq!(verdict.slow, Some("no-conntrack"));
+        (verdict.idle.map(|idle| idle.for_s), verdict.since_s)
+    };
+    let udp = tracked(UDP, None, GOOD);
+    assert_eq!(idle(&udp, 3), (None, Some(7)));
+    let in_zone = Tracked { zone: Some(5), ..udp };
+    assert_eq!(idle(&in_zone, 3), (Some(Some(7)), None));
 }
 
 #[test]
@@ -110,7 +132,8 @@ fn a_stale_flow_whose_packets_do_not_leave_is_not_called_idle() {
     let before = DirectionFacts { later_ago_s: Some(14), ..before };
     let at_least =
         |for_s, was_fast| Some(Idle { for_s: Some(for_s), at_least: true, was_fast: Some(was_fast) });
-    assert_eq!(before.verdict().idle, at_least(14, true));
+    // Conntrack tells whole seconds.
+    assert_eq!(before.verdict().idle, at_least(13, true));
     let captured = DirectionFacts { unblocked_s: Some(9), ..dropped.clone() };
     assert!(captured.verdict().idle.is_some(), "its capture ended later");
     let verdict = dropped.verdict();
@@ -205,13 +228,13 @@ fn a_direction_is_idle_for_at_least_as_long_as_both() {
         ..facts(&udp)
     };
     let idle = |for_s, at_least| Some(Idle { for_s: Some(for_s), at_least, was_fast: Some(false) });
-    assert_eq!(silent.verdict().idle, idle(6, true));
+    assert_eq!(silent.verdict().idle, idle(5, true));
     // Its own packet began a window then.
     let own = DirectionFacts { window_age_s: 7, packets_seen: 1, ..silent.clone() };
     assert_eq!(own.verdict().idle, idle(6, false));
     // An unknown window tells nothing.
     let unknown = DirectionFacts { refused: None, packets_seen: 0, window_age_s: 0, ..silent };
-    assert_eq!(unknown.verdict().idle.map(|idle| (idle.for_s, idle.at_least)), Some((Some(6), true)));
+    assert_eq!(unknown.verdict().idle.map(|idle| (idle.for_s, idle.at_least)), Some((Some(5), true)));
 }
 
 #[test]
@@ -254,7 +277,7 @@ fn what_conntrack_does_not_count_is_not_told_as_idle() {
     assert_eq!(told(unseen.clone()), (Some("miss"), None, true));
     assert_eq!(told(DirectionFacts { look: look(Some(0)), ..unseen.clone() }).1.map(|_| ()), Some(()));
     let silent = DirectionFacts { tracked_ago_s: Some(20), ..unseen.clone() };
-    assert_eq!(told(silent).1.map(|idle| idle.for_s), Some(Some(20)));
+    assert_eq!(told(silent).1.map(|idle| idle.for_s), Some(Some(19)));
     // A TTL of 1, after fast packets.
     let last_use = Some(LastUse { ago_s: 5, fast: true });
     let later =
