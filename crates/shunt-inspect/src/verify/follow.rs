@@ -110,6 +110,8 @@ pub(crate) struct Follower {
     ways: VecDeque<(u64, Way)>,
     sent_to: Option<u32>,
     awaited: Option<Awaited>,
+    /// The shortest round trip so far, from this router to the receiver and back.
+    shortest_ns: Option<u64>,
     pub(crate) tallies: BTreeMap<Way, Tally>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) treatments: Treatments,
@@ -176,8 +178,11 @@ impl Follower {
         for segment in segments.whole {
             acknowledged = Acknowledged::by(&segment, at_ns);
             match self.entered_as(&segment).and_then(|at| self.pending.remove(at)) {
-                Some(pending) if self.was_dropped(&pending, way) => {
+                Some(pending) if self.was_sent_again(&pending, at_ns, way) => {
                     self.lose(pending);
+                    let tally = self.tallies.entry(way).or_default();
+                    tally.data += 1;
+                    tally.repeated += 1;
                     self.unseen += 1;
                 }
                 Some(pending) => self.finish(pending, at_ns, way, segment),
@@ -209,12 +214,14 @@ impl Follower {
         Some(again.map_or(first, |(at, _)| at))
     }
 
-    /// Whether a packet of TCP that seems to leave late was dropped, and what leaves was sent again: the observer has
-    /// missed how that entered.
-    fn was_dropped(&self, pending: &Pending, way: Way) -> bool {
-        has_data(&pending.segment)
-            && self.latest.get(&way).is_some_and(|latest| pending.index < *latest)
-            && self.dropped.values().any(|packets| *packets > 0)
+    /// Whether a packet of TCP that seems to leave late was lost, and what leaves was sent again: the observer has missed
+    /// how that entered. The sender learns of a loss after a round trip.
+    fn was_sent_again(&self, pending: &Pending, at_ns: u64, way: Way) -> bool {
+        let is_late = self.latest.get(&way).is_some_and(|latest| pending.index < *latest);
+        let are_dropped = self.dropped.values().any(|packets| *packets > 0);
+        let later_ns = at_ns.saturating_sub(pending.at_ns);
+        let is_a_round_trip_later = self.shortest_ns.is_some_and(|shortest_ns| later_ns >= shortest_ns);
+        is_late && has_data(&pending.segment) && (are_dropped || is_a_round_trip_later)
     }
 
     /// Packets of this flow are dropped: by Linux, for this reason, or by somebody else's program.
@@ -236,9 +243,11 @@ impl Follower {
             return;
         }
         self.awaited = None;
+        let round_trip_ns = acknowledged.at_ns.saturating_sub(awaited.since_ns);
+        self.shortest_ns = Some(self.shortest_ns.map_or(round_trip_ns, |ns| ns.min(round_trip_ns)));
         let times = &mut self.tallies.entry(awaited.way).or_default().round_trip_ns;
         if times.len() < TIMES {
-            times.push(acknowledged.at_ns.saturating_sub(awaited.since_ns) as f64);
+            times.push(round_trip_ns as f64);
         }
     }
 

@@ -154,6 +154,24 @@ fn a_dropped_segment_is_not_late_if_the_observer_missed_that_it_was_sent_again()
 }
 
 #[test]
+fn a_segment_a_round_trip_late_was_lost_and_sent_again_and_one_right_behind_is_out_of_order() {
+    let late = |at_ns| {
+        let mut follower = Follower::default();
+        for (at_ns, sequence) in [(0, 0), (10, 40), (20, 80)] {
+            follower.enter(at_ns, tcp(sequence, 1, &[sequence as u8; 40]));
+        }
+        follower.leave(30, Way::Fast, tcp(0, 1, &[0; 40]));
+        follower.leave(40, Way::Fast, tcp(80, 1, &[80; 40]));
+        follower.acknowledge(Acknowledged { number: 40, at_ns: 530 });
+        follower.leave(at_ns, Way::Fast, tcp(40, 1, &[40; 40]));
+        (faults(&follower, Way::Fast), follower.unseen)
+    };
+    assert_eq!(late(60), (vec![(Fault::Order, 1)], 0));
+    // Neither a program nor Linux told of the loss.
+    assert_eq!(late(900), (vec![(Fault::Lost, 1)], 1));
+}
+
+#[test]
 fn nobody_waits_long_for_what_linux_was_seen_to_drop() {
     let mut follower = entered(0..2);
     assert_eq!(follower.waits(), Waits::Yes);
