@@ -37,9 +37,12 @@ fn unfit_without_ethernet(link: &Link) -> Option<String> {
             LinkLayer::Absent,
             None
             | Some(
-                "tun" | "wireguard" | "ipip" | "gre" | "sit" | "ip6tnl" | "ip6gre",
+                "tun" | "wireguard" | "ppp" | "ipip" | "gre" | "sit" | "ip6tnl" | "ip6gre",
             ),
         ) => None,
+        (LinkLayer::Other, Some("ppp")) => Some(
+            "a ppp device can be a port from Linux 6.5 on: older kernels take it for an Ethernet device".to_owned(),
+        ),
         (LinkLayer::AbsentWithoutRemote, _) => Some(
             "a tunnel whose other end depends on the route of each packet cannot be a port; give it a `remote` \
              address, without `external`"

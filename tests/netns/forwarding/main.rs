@@ -9,6 +9,7 @@ mod fragments;
 mod nat;
 mod no_l2;
 mod order;
+mod pppoe;
 mod punts;
 mod qdisc;
 mod qdisc_kinds;

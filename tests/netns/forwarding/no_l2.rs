@@ -1,4 +1,4 @@
-//! Ports without layer 2: packets begin with their IP header. The port here is a tun device; `tunnel_ports` has others.
+//! Ports without layer 2: packets begin with their IP header. The port here is a tun device; `pppoe` has ppp devices.
 
 use crate::{
     daemon,

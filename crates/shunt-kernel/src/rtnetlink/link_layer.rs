@@ -1,12 +1,14 @@
 //! The header that a device's packets have before their IP header.
 
 use crate::netlink_message::Attrs;
+use nix::sys::utsname::uname;
 use shunt_core::LinkLayer;
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::LazyLock};
 
 const IFF_LOOPBACK: u32 = 1 << 3;
 
 const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_PPP: u16 = 512;
 const ARPHRD_TUNNEL: u16 = 768;
 const ARPHRD_TUNNEL6: u16 = 769;
 const ARPHRD_SIT: u16 = 776;
@@ -19,12 +21,25 @@ const IFLA_IPTUN_COLLECT_METADATA: u16 = 19;
 const IFLA_GRE_REMOTE: u16 = 7;
 const IFLA_GRE_COLLECT_METADATA: u16 = 18;
 
+/// Whether a redirect to a ppp device takes the Ethernet header off. Older kernels take the device for Ethernet, unless
+/// the change of Linux 6.5 came to them, too, which their numbers do not tell everywhere.
+static PPP_TAKES_REDIRECTS: LazyLock<bool> =
+    LazyLock::new(|| uname().is_ok_and(|name| is_6_5(&name.release().to_string_lossy())));
+
+/// Whether this is a release of Linux 6.5 or later, such as `6.12.117+deb12-amd64`.
+fn is_6_5(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
+    let version = numbers.next().zip(numbers.next());
+    version.is_some_and(|version| version >= (6, 5))
+}
+
 /// From the ARPHRD_* and IFF_* numbers of a device, and the settings of its kind.
 pub(super) fn link_layer(arphrd: u16, flags: u32, kind: Option<&str>, data: Attrs) -> LinkLayer {
     let (remote, collect_metadata) = match arphrd {
         _ if flags & IFF_LOOPBACK != 0 => return LinkLayer::Other,
         ARPHRD_ETHER => return LinkLayer::Ethernet,
         ARPHRD_NONE => return LinkLayer::Absent,
+        ARPHRD_PPP if *PPP_TAKES_REDIRECTS => return LinkLayer::Absent,
         ARPHRD_TUNNEL | ARPHRD_TUNNEL6 | ARPHRD_SIT => (IFLA_IPTUN_REMOTE, IFLA_IPTUN_COLLECT_METADATA),
         ARPHRD_IPGRE | ARPHRD_IP6GRE => (IFLA_GRE_REMOTE, IFLA_GRE_COLLECT_METADATA),
         _ => return LinkLayer::Other,
@@ -63,12 +78,20 @@ mod tests {
             assert_eq!(layer(ARPHRD_NONE, kind, &[]), LinkLayer::Absent, "{kind}");
         }
         assert_eq!(layer(ARPHRD_ETHER, "tun", &[]), LinkLayer::Ethernet, "a TAP device");
-        // Nobody has tried these: CAN, PPP, raw IP of modems.
-        for arphrd in [280, 512, 519] {
+        // Nobody has tried these: CAN, raw IP of modems.
+        for arphrd in [280, 519] {
             assert_eq!(layer(arphrd, "other", &[]), LinkLayer::Other);
         }
+        let ppp = if *PPP_TAKES_REDIRECTS { LinkLayer::Absent } else { LinkLayer::Other };
+        assert_eq!(layer(ARPHRD_PPP, "ppp", &[]), ppp);
         let loopback = link_layer(ARPHRD_NONE, IFF_LOOPBACK, None, Attrs::new(&[]));
         assert_eq!(loopback, LinkLayer::Other);
+    }
+
+    #[test]
+    fn a_redirect_to_ppp_needs_linux_6_5() {
+        assert!(["6.5.0", "6.12.117+deb12-amd64", "7.3.4+deb13-amd64", "6.5-rc7"].into_iter().all(is_6_5));
+        assert!(!["6.1.0-57-cloud-amd64", "6.4.16", "5.15.132", "6", ""].into_iter().any(is_6_5));
     }
 
     #[test]

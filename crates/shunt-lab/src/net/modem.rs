@@ -1,18 +1,23 @@
-//! A wire without Ethernet: the router's end is a tun device. At the host's end, a thread adds Ethernet headers, and
-//! removes them, so that the host is one like others.
+//! A wire to a port without an Ethernet header: a tun device or a ppp device. At the host's end, a thread adds Ethernet
+//! headers, and removes them, so that the host is one like others.
 
-use super::{NetNs, Tap, netns::ip_batch};
+use super::{NetNs, Tap, Wire, netns::ip_batch, pppoe::Session};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use shunt_traffic::tap::TapDevice;
 use shunt_wire::{Ethernet, Mac, encap};
 use std::{
     io,
-    os::{fd::AsFd, unix::net::UnixStream},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixStream,
+    },
     thread::{self, JoinHandle},
 };
 
-/// The thread between a tun device of the router and the host's interface. Dropping it ends the thread and removes the
-/// tun device.
+/// The number of each session of PPPoE.
+const SESSION: u16 = 0x1234;
+
+/// The thread between a port of the router and the host's interface. Dropping it ends the thread and removes the port.
 #[derive(Debug)]
 pub(super) struct Modem {
     /// `None` after the drop.
@@ -21,9 +26,15 @@ pub(super) struct Modem {
     end: Option<UnixStream>,
 }
 
+/// Where packets of the router come out.
+enum Port {
+    Tun(TapDevice),
+    Ppp(Session),
+}
+
 /// What the thread has.
 struct Line {
-    tun: TapDevice,
+    port: Port,
     wire: Tap,
     end: UnixStream,
     host: Mac,
@@ -31,17 +42,21 @@ struct Line {
 }
 
 impl Modem {
-    /// Creates the tun device `port` on the router, and the interface `nic` of the host, which is to send frames to the
-    /// MAC `router`.
+    /// Creates the device `port` on the router, and the interface `nic` of the host, which is to send frames to the MAC
+    /// `router`.
     pub(super) fn connect(
         router_ns: &NetNs,
         port: &str,
+        kind: Wire,
         host_ns: &NetNs,
         nic: &str,
         host: Mac,
         router: Mac,
     ) -> io::Result<Self> {
-        let tun = router_ns.within(|| TapDevice::create_tun(port))?;
+        let device = match kind {
+            Wire::Pppoe => Port::Ppp(Session::begin(router_ns, port, host_ns, SESSION)?),
+            Wire::Tun | Wire::Ethernet => Port::Tun(router_ns.within(|| TapDevice::create_tun(port))?),
+        };
         let far = format!("{nic}-line");
         ip_batch(
             host_ns,
@@ -54,7 +69,7 @@ impl Modem {
         host_ns.try_run(&format!("ethtool -K {nic} tx off tso off gso off"))?;
         let wire = host_ns.within(|| Tap::here(&far))?;
         let (end, thread_end) = UnixStream::pair()?;
-        let line = Line { tun, wire, end: thread_end, host, router };
+        let line = Line { port: device, wire, end: thread_end, host, router };
         let thread = thread::Builder::new().name(format!("modem-{port}")).spawn(move || line.run())?;
         Ok(Self { thread: Some(thread), end: Some(end) })
     }
@@ -69,20 +84,49 @@ impl Drop for Modem {
     }
 }
 
+impl Port {
+    /// The next IP packet from the router.
+    fn next(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Tun(device) => device.next().ok().flatten(),
+            Self::Ppp(session) => session.next(),
+        }
+    }
+
+    /// Hands an IP packet to the router. If the device is down, it takes none.
+    fn send(&self, packet: &[u8]) {
+        match self {
+            Self::Tun(device) => {
+                let _ = device.receive(packet);
+            }
+            Self::Ppp(session) => session.send(packet),
+        }
+    }
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tun(device) => device.as_fd(),
+            Self::Ppp(session) => session.wire.as_fd(),
+        }
+    }
+}
+
 impl Line {
     fn run(self) {
         let polled = |of: PollFd<'_>| of.any().unwrap_or(false);
         loop {
             let fd = |file| PollFd::new(file, PollFlags::POLLIN);
-            let mut files = [fd(self.tun.as_fd()), fd(self.wire.as_fd()), fd(self.end.as_fd())];
+            let mut files = [fd(self.port.as_fd()), fd(self.wire.as_fd()), fd(self.end.as_fd())];
             let woken = poll(&mut files, PollTimeout::NONE);
-            let [tun, wire, end] = files;
+            let [port, wire, end] = files;
             // The device goes with the router's namespace.
-            let is_gone = tun.revents().is_some_and(|events| events.contains(PollFlags::POLLERR));
+            let is_gone = port.revents().is_some_and(|events| events.contains(PollFlags::POLLERR));
             if woken.is_ok() && (polled(end) || is_gone) {
                 return;
             }
-            while let Ok(Some(packet)) = self.tun.next() {
+            while let Some(packet) = self.port.next() {
                 self.wire.offer(&self.with_header(&packet));
             }
             if polled(wire) {
@@ -101,12 +145,11 @@ impl Line {
         frame
     }
 
-    /// Hands a frame's packet to the router, if the frame is for the router and has IP in it. A router whose device is
-    /// down takes none.
+    /// Hands a frame's packet to the router, if the frame is for the router and has IP in it.
     fn to_router(&self, frame: &[u8]) {
         let Some((ethernet, kind)) = Ethernet::parse(frame) else { return };
         if ethernet.destination == self.router && matches!(kind, encap::IPV4 | encap::IPV6) {
-            let _ = self.tun.receive(&frame[ethernet.bytes()..]);
+            self.port.send(&frame[ethernet.bytes()..]);
         }
     }
 }

@@ -3,6 +3,17 @@
 use shunt_wire::{Mac, Tag};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+/// What connects a host and its port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// A pair of veths.
+    Ethernet,
+    /// The port is a tun device, whose packets have no Ethernet header.
+    Tun,
+    /// The port is a ppp device, whose packets leave by an Ethernet device below it, in a session of PPPoE.
+    Pppoe,
+}
+
 /// A host, the router's port that it is connected to, and their subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
@@ -23,8 +34,8 @@ pub struct Segment {
     /// Whether the host has VLAN devices, too, so that its programs send tagged frames; the last one has the host's
     /// addresses.
     pub tagged_host: bool,
-    /// Whether the port is a tun device, whose packets have no Ethernet header. The host does not notice.
-    pub no_l2: bool,
+    /// What connects the host and the port. The host does not notice.
+    pub wire: Wire,
     /// Number of the subnet; part of the MAC addresses and of the IPv6 prefix.
     pub subnet: u8,
     /// Last byte of the host's addresses. The router has 1.
@@ -44,7 +55,7 @@ impl Segment {
         bridge_on_top: false,
         access: false,
         tagged_host: false,
-        no_l2: false,
+        wire: Wire::Ethernet,
         subnet: 1,
         host: 2,
         v4: [192, 168, 1],
@@ -81,7 +92,13 @@ impl Segment {
     /// The same segment with a tun device as its port.
     #[must_use]
     pub const fn without_l2(self) -> Self {
-        Self { no_l2: true, ..self }
+        Self { wire: Wire::Tun, ..self }
+    }
+
+    /// The same segment with a ppp device as its port.
+    #[must_use]
+    pub const fn over_pppoe(self) -> Self {
+        Self { wire: Wire::Pppoe, ..self }
     }
 
     /// The same segment with VLAN devices at the host, too.

@@ -4,7 +4,7 @@ use super::{
     NetNs, Tap,
     modem::Modem,
     netns::{ip, ip_batch},
-    segment::Segment,
+    segment::{Segment, Wire},
     wait_for,
 };
 use nix::{ifaddrs::getifaddrs, net::if_::InterfaceFlags};
@@ -296,8 +296,8 @@ impl Host {
             modem: None,
             ns,
         };
-        if segment.no_l2 {
-            return host.behind_modem(router);
+        if segment.wire != Wire::Ethernet {
+            return host.behind_modem(router, segment.wire);
         }
         ip(&format!(
             "link add name {nic} address {} netns {} type veth peer name {port} address {} netns {}",
@@ -347,11 +347,11 @@ impl Host {
         Ok(host)
     }
 
-    /// Connects a host to a port of the router that is a tun device. Nobody answers the host's ARP, so it knows the
-    /// router's MAC.
-    fn behind_modem(mut self, router: &NetNs) -> io::Result<Self> {
+    /// Connects a host to a port of the router that has no Ethernet header. Nobody answers the host's ARP, so it knows
+    /// the router's MAC.
+    fn behind_modem(mut self, router: &NetNs, wire: Wire) -> io::Result<Self> {
         let Self { nic, port, mac, gateway_mac, .. } = self;
-        self.modem = Some(Modem::connect(router, port, &self.ns, nic, mac, gateway_mac)?);
+        self.modem = Some(Modem::connect(router, port, wire, &self.ns, nic, mac, gateway_mac)?);
         let gateway = [IpAddr::from(self.gateway_v4), self.gateway_v6.into()];
         let entry = |ip| format!("neigh replace {ip} lladdr {gateway_mac} dev {nic} nud permanent");
         ip_batch(&self.ns, &[vec![format!("link set {nic} up")], gateway.map(entry).to_vec()].concat())?;

@@ -51,7 +51,7 @@ fn without_ethernet(ifindex: u32, name: &str, kind: &str) -> Link {
 #[test]
 fn tunnels_with_an_address_are_ports_of_the_engine_tc() {
     let mut state = router();
-    for (ifindex, kind) in [(3, "wireguard"), (4, "tun"), (6, "gre"), (7, "sit")] {
+    for (ifindex, kind) in [(3, "wireguard"), (4, "tun"), (5, "ppp"), (6, "gre"), (7, "sit")] {
         state.push(Event::Link(without_ethernet(ifindex, kind, kind)));
         state.push(address(ifindex, "10.8.0.1"));
     }
@@ -60,7 +60,7 @@ fn tunnels_with_an_address_are_ports_of_the_engine_tc() {
         let (core, _) = started(Choice { engine, ..Choice::default() }, state.clone());
         let ports: Vec<_> = core.ports().filter(|(_, view)| view.setting.no_l2).collect();
         let names: Vec<_> = ports.iter().map(|(link, _)| link.name.as_str()).collect();
-        assert_eq!(names, ["wireguard", "tun", "gre", "sit"]);
+        assert_eq!(names, ["wireguard", "tun", "ppp", "gre", "sit"]);
         for (link, PortView { setting, reason, .. }) in ports {
             assert_eq!((setting.engine, setting.xdp_in), (Engine::Tc, false), "{link:?}");
             assert!(reason.contains("no Ethernet header"), "{reason}");
