@@ -1,7 +1,7 @@
 //! A wire to a port without an Ethernet header: a tun device or a ppp device. At the host's end, a thread adds Ethernet
 //! headers, and removes them, so that the host is one like others.
 
-use super::{NetNs, Tap, Wire, netns::ip_batch, pppoe::Session};
+use super::{NetNs, Tap, Wire, netns::ip_batch, pppoe};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use shunt_traffic::tap::TapDevice;
 use shunt_wire::{Ethernet, Mac, encap};
@@ -14,6 +14,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+const ETHERNET_MTU: u16 = 1500;
 /// The number of each session of PPPoE.
 const SESSION: u16 = 0x1234;
 
@@ -29,7 +30,7 @@ pub(super) struct Modem {
 /// Where packets of the router come out.
 enum Port {
     Tun(TapDevice),
-    Ppp(Session),
+    Ppp(pppoe::Session),
 }
 
 /// What the thread has.
@@ -54,14 +55,17 @@ impl Modem {
         router: Mac,
     ) -> io::Result<Self> {
         let device = match kind {
-            Wire::Pppoe => Port::Ppp(Session::begin(router_ns, port, host_ns, SESSION)?),
+            Wire::Pppoe => Port::Ppp(pppoe::Session::begin(router_ns, port, host_ns, SESSION)?),
             Wire::Tun | Wire::Ethernet => Port::Tun(router_ns.within(|| TapDevice::create_tun(port))?),
         };
+        let mtu = if kind == Wire::Pppoe { pppoe::MTU } else { ETHERNET_MTU };
         let far = format!("{nic}-line");
         ip_batch(
             host_ns,
             &[
-                format!("link add name {nic} address {host} type veth peer name {far} address {router}"),
+                format!(
+                    "link add name {nic} address {host} mtu {mtu} type veth peer name {far} address {router}"
+                ),
                 format!("link set {far} up"),
             ],
         )?;

@@ -11,6 +11,8 @@ const SESSION_TYPE: u16 = 0x8864;
 const VERSION: [u8; 2] = [0x11, 0];
 /// Version, code, session, length, and the protocol of PPP.
 const HEADER_BYTES: usize = 8;
+/// The MTU of a session above an Ethernet device of 1500 bytes.
+pub(super) const MTU: u16 = 1492;
 const PPP_IPV4: u16 = 0x21;
 const PPP_IPV6: u16 = 0x57;
 
@@ -47,7 +49,7 @@ impl Session {
         router.try_run(&format!("ethtool -K {below} tx off tso off gso off"))?;
         let wire = far.within(|| Tap::here(&end))?;
         let device = router.within(|| PppDevice::over_pppoe(&below, number, concentrator))?;
-        ip_batch(router, &[format!("link set {} name {port} mtu 1492", device.name)])?;
+        ip_batch(router, &[format!("link set {} name {port} mtu {MTU}", device.name)])?;
         Ok(Self { _device: device, wire, number, concentrator, router: router_mac })
     }
 
