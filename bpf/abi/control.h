@@ -20,7 +20,7 @@ enum shunt_port_flags {
 	SHUNT_PORT_FLOODS_UNSEEN = 1 << 11, /* a bridge may flood packets to devices that are no ports, too */
 	SHUNT_PORT_EXTERNAL = 1 << 12, /* the external engine serves this port */
 	SHUNT_PORT_PACED = 1 << 13, /* a qdisc of this port treats packets by the socket that they belong to */
-	SHUNT_PORT_NO_L2 = 1 << 14, /* packets have no header before the IP header: WireGuard, tun, IPIP, ... */
+	SHUNT_PORT_NO_L2 = 1 << 14, /* packets have no header before the IP header: ppp, WireGuard, tun, ... */
 };
 
 enum shunt_control_flags {

@@ -45,8 +45,8 @@ pub struct Why {
     /// The time without a packet; absent if packets come, or if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Idle>,
-    /// Seconds since the direction became slow, or, if it is fast, since its flow was learned: it may have been slow
-    /// for a while after that. Absent if that is not known.
+    /// Seconds since the direction became slow, or, if it is fast, since its flow was first learned: it may have been
+    /// slow for a while after that. Absent if that is not known.
     pub since_s: Option<u64>,
     /// The engine that sends the packets; absent if the direction is slow.
     pub engine: Option<Engine>,
@@ -54,7 +54,8 @@ pub struct Why {
     pub in_port: Option<String>,
     /// The port through which packets leave; absent if that is not known.
     pub out_port: Option<String>,
-    /// Why the direction is slow, or was slow before it became idle; absent if it is fast, or was fast.
+    /// Why the direction is slow, or was slow before it became idle; if it is fast, why some of its packets are slow.
+    /// Absent if it is fast, or was fast.
     pub because: Option<Because>,
 }
 

@@ -15,7 +15,7 @@ use std::{
 pub enum LinkLayer {
     /// An Ethernet header (ARPHRD_ETHER).
     Ethernet,
-    /// None: packets begin with their IP header (WireGuard, tun, IPIP, ...).
+    /// None: packets begin with their IP header (ppp, WireGuard, tun, IPIP, ...).
     Absent,
     /// None, and the driver sends each packet to where its route says: a tunnel without a remote address, or with
     /// `external`.

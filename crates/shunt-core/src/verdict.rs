@@ -63,6 +63,8 @@ const BLOCKS: [Reason; 5] = ["ruleset", "capture", "egress-capture", "ingress-fi
 pub struct Verdict {
     /// Why packets of the direction are slow, or were slow until they ceased; `None` if they are fast, or were fast.
     pub slow: Option<Reason>,
+    /// Why some packets of a direction that is fast are slow; `None` if few are, or if the cause is not known.
+    pub partly: Option<Reason>,
     /// For how long no packet has come; `None` if packets come, or if that is not known.
     pub idle: Option<Idle>,
     /// Details about this direction, in addition to the general text of the reason; may be empty.
@@ -247,7 +249,8 @@ impl DirectionFacts<'_> {
 
     fn check_still_in_use(&self) -> Option<Verdict> {
         let flow = self.flow.filter(|flow| flow.state >= FlowState::Active)?;
-        Some(Verdict { since_s: Some(flow.since_s), ..Verdict::default() })
+        let beside = self.slow_beside().unwrap_or_default();
+        Some(Verdict { slow: None, partly: beside.slow, since_s: Some(flow.since_s), ..beside })
     }
 
     /// What never becomes fast, whatever its packets are.

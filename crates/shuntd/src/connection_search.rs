@@ -56,7 +56,8 @@ pub(crate) struct Look {
     pub(crate) arrived: u64,
     /// The last packet, if it has not left through a port.
     pub(crate) stayed: Option<Arrival>,
-    /// Packets that arrived on ports meanwhile and are not looked up, by the number of their reason.
+    /// Packets of any connection that arrived on ports meanwhile and were passed to Linux, by the number of their
+    /// reason.
     pub(crate) passed: [(usize, u64); PASSED.len()],
 }
 
@@ -75,9 +76,18 @@ pub struct Found {
 const LOOK: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 20;
 
-/// Reasons for which packets are passed to Linux before they are looked up.
-const PASSED: [usize; 4] =
-    [abi::reason::FRAGMENT, abi::reason::TTL, abi::reason::OPTIONS, abi::reason::BAD_HEADER];
+/// A direction is seldom slow if more than so many packets are fast for each slow one.
+const SELDOM_SLOW: u64 = 8;
+
+/// Reasons for which packets are passed to Linux whatever is known of their connection.
+const PASSED: [usize; 6] = [
+    abi::reason::FRAGMENT,
+    abi::reason::TTL,
+    abi::reason::OPTIONS,
+    abi::reason::BAD_HEADER,
+    abi::reason::CLASS,
+    abi::reason::MTU,
+];
 
 /// Protocol, original direction, zone.
 type Id = (u8, Tuple, Option<u16>);
@@ -474,6 +484,17 @@ impl Candidate {
     /// Both directions, each by protocol and tuple.
     fn directions(&self) -> [(u8, Tuple); 2] {
         self.tuples.map(|tuple| (self.protocol, tuple))
+    }
+
+    /// The directions with a flow of which conntrack has counted many packets, each of which went through Linux: before
+    /// the flow was learned, or beside it.
+    pub(crate) fn directions_often_slow(&self) -> Vec<(u8, Tuple)> {
+        let Some(entry) = &self.tracked else { return Vec::new() };
+        let slow = [entry.orig.count, entry.reply.count].map(|count| count.map_or(0, |count| count.packets));
+        let fast =
+            self.flows.each_ref().map(|flows| flows.iter().map(|(_, entry)| entry.pkts()).sum::<u64>());
+        let is_often = |at: usize| fast[at] > 0 && SELDOM_SLOW * slow[at] > fast[at];
+        (0..2).filter(|at| is_often(*at)).map(|at| self.directions()[at]).collect()
     }
 
     fn id(&self) -> Id {

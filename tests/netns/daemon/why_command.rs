@@ -92,7 +92,7 @@ fn why_names_the_engine_or_the_reason() {
     });
     let text = text.unwrap_or_else(|| panic!("not fast: {}", shunt.done("why --dport 5000")));
     assert!(
-        text.contains(", r0 -> r1, learned ")
+        text.contains(", r0 -> r1, first learned ")
             && text.contains("\n  reply  198.18.0.2:5000 > 192.168.1.2:4000  idle; not fast: miss\n"),
         "{text}"
     );

@@ -57,8 +57,8 @@ fn packets_if_the_device_below_is_a_port_too() {
     });
 }
 
-/// The LAN host sends aggregates, which the kernel segments at the ppp device. By itself, the daemon takes the ppp device
-/// as a port, and not the one below it.
+/// The LAN host sends aggregates, which the kernel segments at the ppp device. By itself, the daemon takes the ppp
+/// device as a port, and not the one below it.
 #[test]
 fn aggregates_arrive_whole_and_nearly_all_bytes_are_fast() {
     let Some(lab) = router(&[LAN, WAN]) else { return };

@@ -272,7 +272,7 @@ fn a_second_look_tells_dropped_packets_fragments_and_other_devices_from_silence(
     assert!(beside.detail.ends_with("left by wan1, which is not a port"), "{}", beside.detail);
     assert_eq!(DirectionFacts { refused: Some("unreplied"), ..once }.verdict().slow, Some("unreplied"));
 
-    let unseen = Look { counted: Some(50), passed: vec![("ttl", 9), ("fragment", 100)], ..look() };
+    let unseen = Look { counted: Some(50), passed: vec![("ttl", 9), ("fragment", 60)], ..look() };
     let fragments = with(Look { mean_bytes: 3028, ..unseen.clone() }).verdict();
     assert_eq!(fragments.slow, Some("fragment"));
     assert!(fragments.detail.contains("3028 bytes"), "{}", fragments.detail);
@@ -364,16 +364,40 @@ fn fragments_are_named_behind_a_capture_too() {
     let udp = tracked(UDP, None, GOOD);
     let blocked = LearningBlocked { reason: "egress-capture", place: "on wan0".to_owned() };
     let captured = DirectionFacts { learning_blocked: Some(blocked), packets_seen: 0, ..facts(&udp) };
-    let look = |mean_bytes| Look {
+    let look = |mean_bytes, fragments| Look {
         counted: Some(9),
-        passed: vec![("fragment", 18)],
+        passed: vec![("fragment", fragments)],
         mtu: 1500,
         mean_bytes,
         ..Look::default()
     };
-    let seen =
-        |mean_bytes| DirectionFacts { look: Some(look(mean_bytes)), ..captured.clone() }.verdict().slow;
-    assert_eq!((seen(3028), seen(1500)), (Some("fragment"), Some("egress-capture")));
+    let seen = |mean_bytes, fragments| {
+        DirectionFacts { look: Some(look(mean_bytes, fragments)), ..captured.clone() }.verdict().slow
+    };
+    assert_eq!((seen(3028, 9), seen(1500, 9)), (Some("fragment"), Some("egress-capture")));
+    // A link with a smaller MTU than the router's has made two of each.
+    assert_eq!(seen(1500, 18), Some("fragment"));
+}
+
+#[test]
+fn of_a_fast_direction_it_is_told_why_some_packets_are_slow() {
+    let udp = tracked(UDP, None, GOOD);
+    let beside = |(counted, mean_bytes), passed: &[_]| {
+        let passed = passed.to_vec();
+        let look = Look { over_ms: 500, counted: Some(counted), mean_bytes, passed, ..Look::default() };
+        let fast =
+            DirectionFacts { flow: flow(FlowState::Active), look: Some(look), ..facts(&udp) }.verdict();
+        assert_eq!((fast.slow, fast.idle, fast.since_s), (None, None, Some(5)));
+        fast.partly
+    };
+    assert_eq!(beside((20, 1400), &[("fragment", 40), ("class", 9)]), Some("fragment"));
+    assert_eq!(beside((20, 128), &[("fragment", 40), ("class", 19)]), Some("class"));
+    // Those of another connection, and proofs.
+    assert_eq!(beside((20, 1400), &[("fragment", 20)]), None);
+    assert_eq!(beside((20, 128), &[("fragment", 40)]), None);
+    assert_eq!(beside((2, 128), &[("class", 19)]), None);
+    // It can be either.
+    assert_eq!(beside((20, 1400), &[("fragment", 40), ("class", 19)]), None);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{
     NOT_FAST, UDP, UNKNOWN, Verdict,
-    facts::{DirectionFacts, Look, Stayed, WINDOW_S},
+    facts::{DirectionFacts, Look, Reason, Stayed, WINDOW_S},
     slow,
 };
 use shunt_api::{FlowState, Idle};
@@ -14,6 +14,34 @@ const DROPPED: &str = "see whether a rule drops them (the counters in `nft list 
 /// What to do about a next hop that does not answer.
 const SILENT: &str =
     "see whether it is on, and connected (`ip neigh` says FAILED or INCOMPLETE until it answers)";
+
+const FRAGMENT: Reason = "fragment";
+/// Reasons for which packets are passed to Linux before they are looked up.
+const BEFORE_LOOK_UP: [Reason; 4] = [FRAGMENT, "ttl", "options", "bad-header"];
+/// So many packets of a fast direction go through Linux during a look, to prove its flow.
+const PROOFS_IN_A_LOOK: u64 = 3;
+
+/// A packet of at most so many bytes is hardly cut into fragments.
+const SMALL: u64 = 576;
+
+/// The reason that as many packets of any connection had during a look as conntrack counted of this direction; `None`
+/// if there is none, or if it could be one of several.
+fn explained(look: &Look, counted: u64, is_asked: impl Fn(Reason) -> bool) -> Option<Verdict> {
+    let explains = |(why, packets): &&(Reason, u64)| {
+        let is_fragment = *why == FRAGMENT;
+        // Conntrack puts fragments together. The counters are read one after the other.
+        let least = if is_fragment { 2 * counted } else { counted };
+        let is_possible = is_asked(why) && (!is_fragment || look.mean_bytes > SMALL);
+        is_possible && *packets > 0 && packets + packets / 8 + 1 >= least
+    };
+    let mut found = look.passed.iter().filter(explains);
+    let (why, packets) = found.next().filter(|_| found.next().is_none())?;
+    let over_ms = look.over_ms;
+    let detail = format!(
+        "conntrack counted {counted} packets in {over_ms} ms; of all packets that ports received meanwhile, {packets} were so"
+    );
+    Some(slow(why, detail))
+}
 
 /// What to do about packets that pass a device that is not a port.
 fn make_port(device: &str) -> String {
@@ -136,26 +164,24 @@ impl DirectionFacts<'_> {
 
     pub(super) fn check_fragments(&self) -> Option<Verdict> {
         let (Look { mean_bytes, mtu, passed, .. }, counted) = self.look_past_ports()?;
-        // Conntrack puts fragments together.
-        let has_fragments = passed.iter().any(|(why, packets)| *why == "fragment" && *packets >= counted);
+        let has_fragments = passed.iter().any(|(why, packets)| *why == FRAGMENT && *packets >= counted);
         let is_fragmented = self.protocol == UDP && *mean_bytes > u64::from(*mtu) && has_fragments;
         let detail = || format!("conntrack counts packets of {mean_bytes} bytes, and the MTU is {mtu}");
-        is_fragmented.then(|| slow("fragment", detail()))
+        is_fragmented.then(|| slow(FRAGMENT, detail()))
     }
 
     /// What conntrack counts, and ports have passed to Linux without a look-up.
     pub(super) fn check_passed(&self) -> Option<Verdict> {
         let looked = if self.is_turned_off() { self.look_past_ports() } else { self.look_past_candidates() };
         let (look, counted) = looked?;
-        // The counters are read one after the other.
-        let (why, packets) = look.passed.iter().find(|(why, packets)| {
-            *why != "fragment" && *packets > 0 && packets + packets / 8 + 1 >= counted
-        })?;
-        let over_ms = look.over_ms;
-        let detail = format!(
-            "conntrack counted {counted} packets in {over_ms} ms; of all packets that ports received meanwhile, {packets} were so"
-        );
-        Some(slow(why, detail))
+        explained(look, counted, |why| BEFORE_LOOK_UP.contains(&why))
+    }
+
+    /// Why some packets of a direction that is fast go through Linux: more of them than prove it.
+    pub(super) fn slow_beside(&self) -> Option<Verdict> {
+        let look = self.look.as_ref()?;
+        let counted = look.counted.filter(|packets| *packets > PROOFS_IN_A_LOOK)?;
+        explained(look, counted, |_| true)
     }
 
     /// What conntrack counts and no port has seen as a packet of this connection.

@@ -214,8 +214,8 @@ impl Follower {
         Some(again.map_or(first, |(at, _)| at))
     }
 
-    /// Whether a packet of TCP that seems to leave late was lost, and what leaves was sent again: the observer has missed
-    /// how that entered. The sender learns of a loss after a round trip.
+    /// Whether a packet of TCP that seems to leave late was lost, and what leaves was sent again: the observer has
+    /// missed how that entered. The sender learns of a loss after a round trip.
     fn was_sent_again(&self, pending: &Pending, at_ns: u64, way: Way) -> bool {
         let is_late = self.latest.get(&way).is_some_and(|latest| pending.index < *latest);
         let are_dropped = self.dropped.values().any(|packets| *packets > 0);

@@ -40,11 +40,17 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shunt_api::{
     Connection, Count, ErrorBody, Explained, Explanation, Failure, FailureCode, PortQos, QosRemoval,
     QosStatus, Reload, ReloadRequest, Selection, StaticRemoval, StaticTable, Status, StoredReport, Tracked,
-    TrackedTable, WatchEvent, Why, check_qos,
+    TrackedTable, Tuple, WatchEvent, Why, check_qos,
 };
 use shunt_core::is_doubtful;
 use shunt_http::{Refusal, Watched, bad, internal, unknown_method, unknown_path};
-use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    io,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     sync::{Semaphore, mpsc},
     task::spawn_blocking,
@@ -306,9 +312,14 @@ async fn find_and_explain(share: Arc<Share>, selection: Selection) -> Result<Wri
 async fn explained(share: &Share, job: Job<Found>) -> Result<(Vec<Explained>, u64), Refusal> {
     let found = on_other_thread(move || job.run()).await??;
     let first = explain(share, found.candidates.clone()).await?;
-    let is_sure =
-        |why: &Why| !is_doubtful(why.because.as_ref().map(|because| because.reason.as_str()), why.idle);
-    let are_sure = |one: &Explained| one.tracked && one.directions.iter().all(is_sure);
+    let often_slow: HashSet<(u8, Tuple)> =
+        found.candidates.iter().flat_map(Candidate::directions_often_slow).collect();
+    let is_sure = |protocol: u8, why: &Why| {
+        let reason = why.because.as_ref().map(|because| because.reason.as_str());
+        !is_doubtful(reason, why.idle) && !often_slow.contains(&(protocol, why.tuple))
+    };
+    let are_sure =
+        |one: &Explained| one.tracked && one.directions.iter().all(|why| is_sure(one.protocol, why));
     let all_are_sure = !first.is_empty() && first.iter().all(are_sure);
     let Found { candidates, more, search } = found;
     let Some(search) = search.filter(|_| !all_are_sure) else { return Ok((first, more)) };
@@ -322,9 +333,9 @@ async fn explained(share: &Share, job: Job<Found>) -> Result<(Vec<Explained>, u6
             explained.extend(Some(was).filter(|was| was.tracked));
             continue;
         };
-        for (was, now) in was.directions.into_iter().zip(&mut now.directions) {
-            if is_sure(&was) {
-                *now = was;
+        for (was, direction) in was.directions.into_iter().zip(&mut now.directions) {
+            if is_sure(now.protocol, &was) {
+                *direction = was;
             }
         }
     }

@@ -290,7 +290,7 @@ fn explain_direction(
         engine: flow.filter(|_| fast).map(|(_, entry)| engine(entry.flow.flags)),
         in_port: in_port.map(|ifindex| daemon.name(ifindex)),
         out_port: out_port.map(|ifindex| daemon.name(ifindex)),
-        because: verdict.slow.map(|reason| {
+        because: verdict.slow.or(verdict.partly).map(|reason| {
             let text = Reason::named(reason);
             Because {
                 reason: reason.to_owned(),

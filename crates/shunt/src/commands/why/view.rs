@@ -30,7 +30,8 @@ pub(crate) fn brief(explanation: &Explanation) -> String {
     for Explained { protocol, directions, .. } in &explanation.connections {
         rows.extend(directions.iter().map(|why| {
             let cause = match (&why.because, &why.engine) {
-                (Some(because), _) => because.reason.clone(),
+                (Some(because), Some(engine)) => format!("{engine}, some packets slow: {}", because.reason),
+                (Some(because), None) => because.reason.clone(),
                 (None, Some(engine)) => engine.to_string(),
                 (None, None) => why.idle.and_then(before).unwrap_or_default().to_owned(),
             };
@@ -93,12 +94,16 @@ fn describe_direction<'a>(why: &'a Why, told: &mut Vec<&'a Because>) -> String {
     }
     // Since then, a change may have made it slow for a while.
     if let Some(time) = since.filter(|_| why.fast) {
-        text += &format!(", learned {time} ago");
+        text += &format!(", first learned {time} ago");
     }
     if let Some(because) = because {
         let Because { reason, meaning, detail, remedy } = because;
         let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
-        let now = if idle.is_some_and(|idle| idle.was_fast == Some(true)) { ", now" } else { ":" };
+        let now = match idle {
+            Some(Idle { was_fast: Some(true), .. }) => ", now",
+            None if why.fast => "; some packets are slow:",
+            _ => ":",
+        };
         text += &format!("{now} {reason}");
         if told.contains(&because) {
             text += ", as above";
