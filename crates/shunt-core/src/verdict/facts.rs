@@ -112,8 +112,8 @@ pub struct Look {
     pub arrived: u64,
     /// The last packet that was passed to Linux, if it has not left through a port.
     pub stayed: Option<Stayed>,
-    /// Packets of any connection that arrived on ports meanwhile and were passed to Linux, by reason: fragments, for one,
-    /// which have no ports.
+    /// Packets of any connection that arrived on ports meanwhile and were passed to Linux, by reason: fragments, for
+    /// one, which have no ports.
     pub passed: Vec<(Reason, u64)>,
 }
 
