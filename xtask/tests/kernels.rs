@@ -1,4 +1,4 @@
-//! Some of the tests on the oldest and the newest kernel of the list, in QEMU. `make test` takes the oldest one only.
+//! Some of the tests on other kernels of the list, in QEMU. `make test` takes the oldest one only.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -25,6 +25,15 @@ fn passes_on(kernel: &str) {
 #[test]
 fn the_oldest() {
     passes_on("6.1");
+}
+
+/// The kernels for clouds, which the other tests take, have no ppp.
+#[test]
+#[ignore = "takes three minutes; make kernel-test and make test-long run it"]
+fn pppoe() {
+    let tests = ["--timeout", "540", "--test", "forwarding", "--", "pppoe"];
+    let ended = Command::new(xtask()).args(["vm", "--kernel", "drivers"]).args(tests).status();
+    assert!(ended.unwrap().success(), "tests of PPPoE failed");
 }
 
 #[test]

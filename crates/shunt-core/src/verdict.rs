@@ -134,7 +134,7 @@ impl DirectionFacts<'_> {
             *for_s = self.idle_by_conntrack_s();
             *at_least = for_s.is_some_and(|ago_s| !self.is_own(ago_s));
             if *at_least {
-                // Of what is left of its timeout, conntrack tells whole seconds.
+                // Conntrack tells what is left of its timeout in whole seconds.
                 *for_s = for_s.map(|ago_s| ago_s - 1);
             }
         }

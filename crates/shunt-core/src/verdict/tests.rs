@@ -272,7 +272,7 @@ fn a_second_look_tells_dropped_packets_fragments_and_other_devices_from_silence(
     assert!(beside.detail.ends_with("left by wan1, which is not a port"), "{}", beside.detail);
     assert_eq!(DirectionFacts { refused: Some("unreplied"), ..once }.verdict().slow, Some("unreplied"));
 
-    let unseen = Look { counted: Some(50), passed: vec![("ttl", 9), ("fragment", 60)], ..look() };
+    let unseen = Look { counted: Some(50), passed: vec![("ttl", 9), ("fragment", 100)], ..look() };
     let fragments = with(Look { mean_bytes: 3028, ..unseen.clone() }).verdict();
     assert_eq!(fragments.slow, Some("fragment"));
     assert!(fragments.detail.contains("3028 bytes"), "{}", fragments.detail);

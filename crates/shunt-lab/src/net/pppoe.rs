@@ -31,9 +31,7 @@ impl Session {
     /// namespace `far`.
     pub(super) fn begin(router: &NetNs, port: &str, far: &NetNs, number: u16) -> io::Result<Self> {
         let (below, end) = (format!("{port}-below"), format!("{port}-far"));
-        let last = number as u8;
-        let macs = [0xc, 0xd].map(|which| Mac([2, 0, 0, which, 0, last]));
-        let [concentrator, router_mac] = macs;
+        let [concentrator, router_mac] = [1, 2].map(|last| Mac([2, 0, 0, 0xc, 0, last]));
         ip_batch(
             router,
             &[
@@ -53,7 +51,7 @@ impl Session {
         Ok(Self { _device: device, wire, number, concentrator, router: router_mac })
     }
 
-    /// The next IP packet of the session. Frames that are not as RFC 2516 has them are no packets.
+    /// The next IP packet of the session. A frame with another header than RFC 2516 asks for is dropped.
     pub(super) fn next(&self) -> Option<Vec<u8>> {
         loop {
             let frame = self.wire.waiting()?.bytes;
