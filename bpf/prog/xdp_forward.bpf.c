@@ -14,7 +14,7 @@
 #endif
 
 /* With many flows: the next packets' entries are loaded ahead. */
-#ifdef SHUNT_LOOKING_AHEAD
+#ifdef SHUNT_RING
 #include "include/send/ahead.h"
 #endif
 
@@ -262,7 +262,7 @@ int shunt_xdp(struct xdp_md *ctx)
 	shunt_keep(l3);
 	if (shunt_unlikely(shunt_empty() || shunt_headers_end(4, IPPROTO_UDP, l3) > end))
 		return XDP_PASS;
-#ifdef SHUNT_LOOKING_AHEAD
+#ifdef SHUNT_RING
 	shunt_look_ahead(ctx);
 	/* The verifier forgets the bounds of the frame in a call. */
 	data = (void *)(long)ctx->data;
@@ -285,7 +285,7 @@ int shunt_xdp(struct xdp_md *ctx)
 	return shunt_is_vlan(proto_be) ? handle_any(ctx, 0, 0) : pass();
 }
 
-#if !defined(SHUNT_VERIFYING) && !defined(SHUNT_LOOKING_AHEAD) && !defined(SHUNT_STRIPPED_TAGS)
+#if !defined(SHUNT_VERIFYING) && !defined(SHUNT_RING) && !defined(SHUNT_STRIPPED_TAGS)
 
 /* The number of the entry of an untagged packet, by the index; -1 if there is none. */
 static __always_inline __s64 search(struct xdp_md *ctx, __u32 family)

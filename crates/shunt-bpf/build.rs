@@ -12,9 +12,12 @@ fn main() {
     }
     let (verifying, tags) = ("-DSHUNT_VERIFYING", "-DSHUNT_STRIPPED_TAGS");
     compile("prog/xdp_forward.bpf.c", "xdp_forward_verifying", &[verifying]);
-    let ahead = "-DSHUNT_LOOKING_AHEAD";
-    compile("prog/xdp_forward.bpf.c", "xdp_forward_looking_ahead", &[ahead]);
-    compile("prog/xdp_forward.bpf.c", "xdp_forward_looking_ahead_verifying", &[ahead, verifying]);
+    for ring in ["veth", "virtio"] {
+        let ahead = format!("-DSHUNT_RING=\"include/send/ring/{ring}.h\"");
+        let name = format!("xdp_forward_ahead_{ring}");
+        compile("prog/xdp_forward.bpf.c", &name, &[&ahead]);
+        compile("prog/xdp_forward.bpf.c", &format!("{name}_verifying"), &[&ahead, verifying]);
+    }
     compile("prog/xdp_forward.bpf.c", "xdp_forward_tags", &[tags]);
     compile("prog/xdp_forward.bpf.c", "xdp_forward_tags_verifying", &[verifying, tags]);
     #[cfg(feature = "compressed")]
@@ -48,10 +51,12 @@ fn pack_objects() {
     let xdp = [
         "xdp_forward",
         "xdp_forward_tags",
-        "xdp_forward_looking_ahead",
+        "xdp_forward_ahead_veth",
+        "xdp_forward_ahead_virtio",
         "xdp_forward_verifying",
         "xdp_forward_tags_verifying",
-        "xdp_forward_looking_ahead_verifying",
+        "xdp_forward_ahead_veth_verifying",
+        "xdp_forward_ahead_virtio_verifying",
     ];
     pack(&xdp, "xdp");
     let others = ["table", "ct_gone", "changes", "xdp_drops", "xdp_external", "net_time", "napi_time"];

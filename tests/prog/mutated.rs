@@ -4,7 +4,7 @@
 use crate::rig::{EPOCH, Pair, Rig, bridged, pairs, with_rig, with_verifying_rig};
 use fastrand::Rng;
 use shunt_bpf::{
-    Entry, Key, LoadedXdp, XdpForm,
+    DriverRing, Entry, Key, LoadedXdp, XdpForm,
     abi::{
         CONTROL_VERIFY_LONG, CONTROL_VERIFY_TC, CONTROL_VERIFY_XDP, Control, FLOW_BRIDGED, FLOW_STATIC,
         FLOW_UNTRACKED, FLOW_XDP, Plain,
@@ -138,7 +138,7 @@ fn the_kernel_and_the_host_agree_on_a_million_mutated_frames() {
             all.sort();
             all
         };
-        let forms = [XdpForm::General, XdpForm::LookingAhead];
+        let forms = [XdpForm::General, XdpForm::LookingAhead(DriverRing::Veth)];
         let forms = forms.map(|form| rig.plane.xdp_source(form).unwrap().load().unwrap());
         let hints = rig.plane.hints().unwrap();
         assert!(hints.iter().filter(|hint| **hint != 0).count() > 4, "flows without tags have hints");

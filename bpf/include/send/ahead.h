@@ -5,96 +5,13 @@
  * and load their buckets, then their entries, so that these loads wait for memory together.
  *
  * All of it is a hint. What is loaded is not used; a frame that is something else, or a ring that is not as expected,
- * costs time and nothing else. The memory of the kernel is read through bpf_rdonly_cast(), which returns 0 for an
- * address that cannot be read.
- *
- * Known ring: that of veth.
+ * costs time and nothing else.
  */
 #ifndef SHUNT_AHEAD_H
 #define SHUNT_AHEAD_H
 
 #include "include/table/maps.h"
-#include <bpf/bpf_core_read.h>
-
-enum { SHUNT_AHEAD = 8 }; /* frames; a power of two, and about as many loads as a core keeps track of */
-
-struct xdp_rxq_info___shunt {
-	void *dev;
-} __attribute__((preserve_access_index));
-
-struct xdp_buff___shunt {
-	struct xdp_rxq_info___shunt *rxq;
-} __attribute__((preserve_access_index));
-
-struct ptr_ring___shunt {
-	int consumer_head;
-	void **queue;
-} __attribute__((preserve_access_index));
-
-/* drivers/net/veth.c: the frames that wait for a NAPI poll. */
-struct veth_rq___shunt {
-	struct xdp_rxq_info___shunt xdp_rxq;
-	struct ptr_ring___shunt xdp_ring;
-} __attribute__((preserve_access_index));
-
-struct xdp_frame___shunt {
-	void *data;
-} __attribute__((preserve_access_index));
-
-/* A struct of every kernel that begins with a number. */
-struct timespec64___shunt {
-	__s64 tv_sec;
-} __attribute__((preserve_access_index));
-
-enum { VETH_XDP_FLAG = 1 }; /* in the lowest bit of an address in the ring: a struct xdp_frame, not an sk_buff */
-
-/* Linux 6.2, commits fd264ca02094 and a35b9af4ec2c. */
-void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
-void *bpf_rdonly_cast(const void *at, __u32 btf_id) __ksym;
-
-/* Reads eight bytes of the kernel's memory; 0 if they cannot be read. */
-static __always_inline __u64 shunt_kernel_word(__u64 at)
-{
-	struct timespec64___shunt *word =
-		bpf_rdonly_cast((void *)at, bpf_core_type_id_kernel(struct timespec64___shunt));
-
-	return word->tv_sec;
-}
-
-#define shunt_offset(type, field) __builtin_preserve_field_info(((type *)0)->field, BPF_FIELD_BYTE_OFFSET)
-
-/* The position of the next frames in the ring of a veth. */
-struct shunt_ahead {
-	__u64 queue;
-	__u32 next;
-};
-
-/* Returns 0 unless the next frames are due to be looked at. */
-static __always_inline int shunt_ahead_is_due(struct xdp_md *ctx, struct shunt_ahead *ahead)
-{
-	struct xdp_buff___shunt *xdp = bpf_cast_to_kern_ctx(ctx);
-	__u64 ring = (__u64)xdp->rxq - shunt_offset(struct veth_rq___shunt, xdp_rxq) +
-		     shunt_offset(struct veth_rq___shunt, xdp_ring);
-
-	ahead->next = shunt_kernel_word(ring + shunt_offset(struct ptr_ring___shunt, consumer_head));
-	if (ahead->next % SHUNT_AHEAD)
-		return 0;
-	ahead->queue = shunt_kernel_word(ring + shunt_offset(struct ptr_ring___shunt, queue));
-	return 1;
-}
-
-/*
- * The address of the data of a frame in the ring; 0 if there is none. A ring has a multiple of SHUNT_AHEAD places, so
- * the frames do not wrap.
- */
-static __always_inline __u64 shunt_frame_ahead(const struct shunt_ahead *ahead, __u32 number)
-{
-	__u64 at = shunt_kernel_word(ahead->queue + (__u64)(ahead->next + number) * sizeof(void *));
-
-	if (!(at & VETH_XDP_FLAG))
-		return 0;
-	return shunt_kernel_word(at - VETH_XDP_FLAG + shunt_offset(struct xdp_frame___shunt, data));
-}
+#include SHUNT_RING
 
 /*
  * The hash of a frame, as of a packet of its family, with at most one tag; the family in *family. A frame that is no IP
@@ -165,7 +82,7 @@ static __always_inline void shunt_touch_entry(__u32 family, __u64 hash)
 /* Loads what the next packets need. Three loops, so that the loads of each are close together. */
 static __noinline int shunt_load_ahead(__u64 queue, __u32 next)
 {
-	const struct shunt_ahead ahead = { .queue = queue, .next = next };
+	const struct shunt_ahead ahead = shunt_ahead_at(queue, next);
 	__u64 hash[SHUNT_AHEAD];
 	__u32 family[SHUNT_AHEAD], count = 0;
 
@@ -198,10 +115,11 @@ static __noinline int shunt_load_ahead(__u64 queue, __u32 next)
 
 static __always_inline void shunt_look_ahead(struct xdp_md *ctx)
 {
-	struct shunt_ahead ahead;
+	__u64 queue;
+	__u32 next;
 
-	if (shunt_ahead_is_due(ctx, &ahead))
-		shunt_load_ahead(ahead.queue, ahead.next);
+	if (shunt_ahead_is_due(ctx, &queue, &next))
+		shunt_load_ahead(queue, next);
 }
 
 #endif

@@ -1,16 +1,21 @@
 //! `cargo xtask two-cpus`: how much two CPUs forward, compared with one. Each has a flow of its own; the entries of
-//! both are next to each other in the table. Runs of the XDP program on one frame (`BPF_PROG_TEST_RUN`): no driver, no
-//! ring.
+//! both are next to each other in the table.
+//!
+//! - *runs of the program* on one frame (`BPF_PROG_TEST_RUN`): no driver, no ring.
+//! - *live frames*: each CPU sends, forwards and receives those of its own veths.
 
 use crate::{rig::pinning::pin, rows};
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use shunt_bpf::{DataPlane, LoadOptions, Size, TypesSource, abi, attach::Hook, wire::flow_between};
+use shunt_bpf::{DataPlane, LoadOptions, Size, TypesSource, XdpProgram, abi, attach::Hook, wire::flow_between};
+use shunt_gen::Grid;
 use shunt_lab::net::NetNs;
-use shunt_traffic::testrun::{TestRun, XDP_REDIRECT};
-use shunt_wire::Packet;
+use shunt_traffic::{
+    Generator, Sink,
+    testrun::{TestRun, XDP_REDIRECT},
+};
+use shunt_wire::{Mac, Packet};
 use std::{
-    net::SocketAddr,
     sync::Barrier,
     thread,
     time::{Duration, Instant},
@@ -19,6 +24,8 @@ use std::{
 const CPUS: [usize; 2] = [0, 1];
 /// Runs of a measurement: tens of milliseconds.
 const RUNS: i32 = 500_000;
+/// Duration of a measurement with live frames.
+const LIVE: Duration = Duration::from_millis(100);
 const EPOCH: u32 = 3;
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -35,6 +42,7 @@ pub struct Options {
 
 #[derive(Debug, Serialize)]
 struct Row {
+    what: &'static str,
     /// Median of the rounds, for one CPU while the other one is idle.
     alone_ns: f64,
     /// The same while both forward.
@@ -45,63 +53,101 @@ struct Row {
     ratio_range: [f64; 2],
 }
 
+const PROGRAM: &str = "runs of the program";
+const FRAMES: &str = "live frames";
+
+/// The devices of a CPU.
+#[derive(Debug, Clone, Copy)]
+struct Devices {
+    /// Sends to `from`.
+    near: u32,
+    from: u32,
+    to: u32,
+    /// Receives from `to`.
+    far: u32,
+}
+
 /// Runs the measurement.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     ensure!(thread::available_parallelism()?.get() >= CPUS.len(), "two CPUs are needed");
     let mut file = rows::begin("two-cpus", "packets forwarded by two CPUs, by those of one")?;
     let ns = NetNs::new("two-cpus");
-    for (near, far) in [("i0", "i1"), ("o0", "o1")] {
-        ns.run(&format!("ip link add {near} type veth peer name {far}"));
-    }
-    let (from, to) = (ns.ifindex("i0"), ns.ifindex("o0"));
+    let devices = CPUS.map(|cpu| devices(&ns, cpu));
     ns.within(|| {
-        let plane = plane(from, to)?;
-        let program = TestRun::new(&plane, Hook::Xdp, from)?.repeated(RUNS);
+        let plane = plane(&devices)?;
         let frames = CPUS.map(|cpu| packet(cpu).to_bytes());
-        for cpu in CPUS {
+        let mut programs = Vec::new();
+        for (cpu, Devices { from, to, .. }) in CPUS.into_iter().zip(devices) {
             learn(&plane, cpu, from, to)?;
-            let verdict = program.repeated(1).run(&frames[cpu])?.verdict;
+            let program = TestRun::new(&plane, Hook::Xdp, from)?;
+            let verdict = program.run(&frames[cpu])?.verdict;
             ensure!(verdict == XDP_REDIRECT, "the packet of CPU {cpu} is not forwarded: verdict {verdict}");
+            programs.push(program.repeated(RUNS));
         }
+        let sinks = devices.iter().map(|of_cpu| Sink::attach(of_cpu.far));
+        let sinks = sinks.collect::<Result<Vec<_>, _>>()?;
+        let of_program = |cpu: usize| -> anyhow::Result<f64> {
+            let begun = Instant::now();
+            programs[cpu].run(&frames[cpu])?;
+            Ok(begun.elapsed().as_nanos() as f64 / f64::from(RUNS))
+        };
+        let of_frames = |cpu: usize| live(devices[cpu].near, cpu, &sinks[cpu]);
         for round in 0..options.rounds.max(1) {
-            // Each CPU alone, since one may be slower than the other.
-            let mut alone = Vec::new();
-            for cpu in CPUS {
-                alone.extend(measure(program, &frames, &[cpu])?);
+            for (what, ns) in [(PROGRAM, &of_program as &(dyn Fn(usize) -> _ + Sync)), (FRAMES, &of_frames)] {
+                // Each CPU alone, since one may be slower than the other.
+                let mut alone = Vec::new();
+                for cpu in CPUS {
+                    alone.extend(measure(ns, &[cpu])?);
+                }
+                let both = measure(ns, &CPUS)?;
+                let mean = |ns: &[f64]| ns.iter().sum::<f64>() / ns.len() as f64;
+                let rates = |ns: &[f64]| ns.iter().map(|ns| 1.0 / ns).sum::<f64>();
+                file.add(&format!("{what}: one CPU"), "ns", mean(&alone))?;
+                file.add(&format!("{what}: each of two CPUs"), "ns", mean(&both))?;
+                file.add(&format!("{what}: ratio"), "", rates(&both) / rates(&alone) * CPUS.len() as f64)?;
+                file.save()?;
             }
-            let both = measure(program, &frames, &CPUS)?;
-            let mean = |ns: &[f64]| ns.iter().sum::<f64>() / ns.len() as f64;
-            let rates = |ns: &[f64]| ns.iter().map(|ns| 1.0 / ns).sum::<f64>();
-            file.add("one CPU", "ns", mean(&alone))?;
-            file.add("each of two CPUs", "ns", mean(&both))?;
-            file.add("ratio", "", rates(&both) / rates(&alone) * CPUS.len() as f64)?;
-            file.save()?;
             eprintln!("round {} of {}", round + 1, options.rounds.max(1));
         }
         anyhow::Ok(())
     })?;
     let results = file.finish()?;
-    let reading = |name: &str| results.readings.get(name).context("nothing was measured");
-    let ratio = reading("ratio")?;
-    let values = ratio.runs.iter().map(|run| run.value);
-    let row = Row {
-        alone_ns: reading("one CPU")?.value,
-        both_ns: reading("each of two CPUs")?.value,
-        ratio: ratio.value,
-        ratio_range: [values.clone().fold(f64::MAX, f64::min), values.fold(f64::MIN, f64::max)],
+    let row = |what: &'static str| {
+        let reading = |name: &str| {
+            results.readings.get(&format!("{what}: {name}")).context("nothing was measured")
+        };
+        let ratio = reading("ratio")?;
+        let values = ratio.runs.iter().map(|run| run.value);
+        anyhow::Ok(Row {
+            what,
+            alone_ns: reading("one CPU")?.value,
+            both_ns: reading("each of two CPUs")?.value,
+            ratio: ratio.value,
+            ratio_range: [values.clone().fold(f64::MAX, f64::min), values.fold(f64::MIN, f64::max)],
+        })
     };
-    rows::show("two-cpus.json", &[row], options.json, print)
+    rows::show("two-cpus.json", &[row(PROGRAM)?, row(FRAMES)?], options.json, print)
 }
 
 fn print(rows: &[Row]) {
-    for Row { alone_ns, both_ns, ratio, ratio_range: [low, high] } in rows {
+    for Row { what, alone_ns, both_ns, ratio, ratio_range: [low, high] } in rows {
         println!(
-            "one CPU {alone_ns:.1} ns, each of two {both_ns:.1} ns: {ratio:.2} times ({low:.2} to {high:.2})"
+            "{what}: one CPU {alone_ns:.1} ns, each of two {both_ns:.1} ns: {ratio:.2} times ({low:.2} to {high:.2})"
         );
     }
 }
 
-fn plane(from: u32, to: u32) -> anyhow::Result<DataPlane> {
+fn devices(ns: &NetNs, cpu: usize) -> Devices {
+    let [near, from, to, far] = ["near", "from", "to", "far"].map(|name| format!("{name}{cpu}"));
+    for (one, other) in [(&near, &from), (&to, &far)] {
+        ns.run(&format!("ip link add {one} up type veth peer name {other}"));
+        ns.run(&format!("ip link set {other} up"));
+    }
+    let [near, from, to, far] = [near, from, to, far].map(|name| ns.ifindex(&name));
+    Devices { near, from, to, far }
+}
+
+fn plane(devices: &[Devices]) -> anyhow::Result<DataPlane> {
     let options = LoadOptions {
         types: TypesSource::Kernel,
         learning: false,
@@ -114,15 +160,35 @@ fn plane(from: u32, to: u32) -> anyhow::Result<DataPlane> {
     plane.control().set_heartbeat_max(LONG);
     plane.control().set_proof(LONG, 2 * LONG);
     plane.beat()?;
-    plane.attach(from, 0, true)?;
-    plane.attach(to, abi::PORT_XDP_OUT, true)?;
+    for Devices { from, to, .. } in devices {
+        for port in [*from, *to] {
+            plane.attach(port, abi::PORT_XDP_OUT, true)?;
+            plane.set_xdp(port, Some(XdpProgram::Forward))?;
+        }
+    }
     Ok(plane)
 }
 
-/// A packet of the flow of a CPU.
+/// The flow of a CPU.
+fn flow(cpu: usize) -> Grid {
+    Grid {
+        near: ([192, 168, 1, 2], 5000 + cpu as u16).into(),
+        far: ([198, 18, 0, 2], 443).into(),
+        lows: 1,
+        highs: 1,
+        near_fixed: false,
+        reply: false,
+        source_mac: Mac([2, 0, 0, 0, 0, 1]),
+        destination_mac: Mac([2, 0, 0, 0, 0, 2]),
+        frame_bytes: 64,
+        udp_checksum: true,
+    }
+}
+
+/// A packet of it.
 fn packet(cpu: usize) -> Packet {
-    let port = |port: u16| SocketAddr::from(([192, 168, 1, 2], port + cpu as u16));
-    Packet::udp_between(port(5000), ([198, 18, 0, 2], 443).into()).payload([0; 18])
+    let Grid { near, far, source_mac, destination_mac, .. } = flow(cpu);
+    Packet::udp_between(near, far).macs(source_mac, destination_mac).payload([0; 18])
 }
 
 /// Adds the flow of a CPU. It is bridged, so that its packet stays the same and can be forwarded again.
@@ -141,21 +207,31 @@ fn learn(plane: &DataPlane, cpu: usize, from: u32, to: u32) -> anyhow::Result<()
     Ok(plane.put_flow(&key, &entry)?)
 }
 
-/// Forwards the frames of these CPUs, each on its CPU, at the same time; returns the nanoseconds of a packet on each.
-fn measure(program: TestRun<'_>, frames: &[Vec<u8>], cpus: &[usize]) -> anyhow::Result<Vec<f64>> {
+/// Sends, forwards and receives frames on this thread's CPU; returns the nanoseconds of each.
+fn live(near: u32, cpu: usize, sink: &Sink) -> anyhow::Result<f64> {
+    let mut generator = Generator::new(&flow(cpu).traffic()?, near)?;
+    let (before, begun) = (sink.count()?.packets, Instant::now());
+    let sent = generator.run_for(LIVE)?;
+    let (elapsed, received) = (begun.elapsed(), sink.count()?.packets - before);
+    ensure!(received >= sent - sent / 100, "CPU {cpu}: {received} of {sent} frames were forwarded");
+    Ok(elapsed.as_nanos() as f64 / received as f64)
+}
+
+/// Runs `ns` on these CPUs at the same time; returns what it returns on each.
+fn measure(
+    ns: &(dyn Fn(usize) -> anyhow::Result<f64> + Sync),
+    cpus: &[usize],
+) -> anyhow::Result<Vec<f64>> {
     let start = Barrier::new(cpus.len());
     thread::scope(|scope| {
-        let forward = |cpu: usize, frame: &[u8]| -> anyhow::Result<f64> {
+        let forward = |cpu: usize| -> anyhow::Result<f64> {
             pin(0, cpu)?;
             // Wakes the CPU up.
-            program.run(frame)?;
+            ns(cpu)?;
             start.wait();
-            let begun = Instant::now();
-            program.run(frame)?;
-            Ok(begun.elapsed().as_nanos() as f64 / f64::from(RUNS))
+            ns(cpu)
         };
-        let threads: Vec<_> =
-            cpus.iter().map(|cpu| scope.spawn(move || forward(*cpu, &frames[*cpu]))).collect();
+        let threads: Vec<_> = cpus.iter().map(|cpu| scope.spawn(move || forward(*cpu))).collect();
         threads.into_iter().map(|thread| thread.join().expect("the thread does not panic")).collect()
     })
 }

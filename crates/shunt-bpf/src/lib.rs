@@ -60,4 +60,4 @@ pub use rest::TcExchange;
 pub use ring::Ring;
 pub use stored::{StoredLink, received};
 pub use xdp_exchange::{LoadedXdp, XdpExchange, XdpSource};
-pub use xdp_form::XdpForm;
+pub use xdp_form::{DriverRing, XdpForm};

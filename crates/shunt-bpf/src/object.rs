@@ -57,9 +57,12 @@ pub(crate) const XDP_FORWARD: CompiledObject = object!("xdp_forward" in "xdp");
 /// For `verify_checksums = always`: the program can verify L4 checksums.
 pub(crate) const XDP_FORWARD_VERIFYING: CompiledObject = object!("xdp_forward_verifying" in "xdp");
 /// For many flows: loads the entries of the next packets in the driver's ring.
-pub(crate) const XDP_FORWARD_LOOKING_AHEAD: CompiledObject = object!("xdp_forward_looking_ahead" in "xdp");
-pub(crate) const XDP_FORWARD_LOOKING_AHEAD_VERIFYING: CompiledObject =
-    object!("xdp_forward_looking_ahead_verifying" in "xdp");
+pub(crate) const XDP_FORWARD_AHEAD_VETH: CompiledObject = object!("xdp_forward_ahead_veth" in "xdp");
+pub(crate) const XDP_FORWARD_AHEAD_VIRTIO: CompiledObject = object!("xdp_forward_ahead_virtio" in "xdp");
+pub(crate) const XDP_FORWARD_AHEAD_VETH_VERIFYING: CompiledObject =
+    object!("xdp_forward_ahead_veth_verifying" in "xdp");
+pub(crate) const XDP_FORWARD_AHEAD_VIRTIO_VERIFYING: CompiledObject =
+    object!("xdp_forward_ahead_virtio_verifying" in "xdp");
 /// For one device, whose driver tells the program of the VLAN tags that it has taken out of the frames.
 pub(crate) const XDP_FORWARD_TAGS: CompiledObject = object!("xdp_forward_tags" in "xdp");
 pub(crate) const XDP_FORWARD_TAGS_VERIFYING: CompiledObject = object!("xdp_forward_tags_verifying" in "xdp");
@@ -288,8 +291,10 @@ mod tests {
             TC_WATCH_WITHOUT_KFUNCS "tc_watch_without_kfuncs"
             XDP_FORWARD "xdp_forward"
             XDP_FORWARD_VERIFYING "xdp_forward_verifying"
-            XDP_FORWARD_LOOKING_AHEAD "xdp_forward_looking_ahead"
-            XDP_FORWARD_LOOKING_AHEAD_VERIFYING "xdp_forward_looking_ahead_verifying"
+            XDP_FORWARD_AHEAD_VETH "xdp_forward_ahead_veth"
+            XDP_FORWARD_AHEAD_VIRTIO "xdp_forward_ahead_virtio"
+            XDP_FORWARD_AHEAD_VETH_VERIFYING "xdp_forward_ahead_veth_verifying"
+            XDP_FORWARD_AHEAD_VIRTIO_VERIFYING "xdp_forward_ahead_virtio_verifying"
             XDP_FORWARD_TAGS "xdp_forward_tags"
             XDP_FORWARD_TAGS_VERIFYING "xdp_forward_tags_verifying"
             XDP_EXTERNAL "xdp_external"

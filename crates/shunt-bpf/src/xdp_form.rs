@@ -1,8 +1,8 @@
 //! The forms of the XDP program that forwards. All do the same with every packet, at different costs.
 
 use crate::object::{
-    CompiledObject, XDP_FORWARD, XDP_FORWARD_LOOKING_AHEAD, XDP_FORWARD_LOOKING_AHEAD_VERIFYING,
-    XDP_FORWARD_VERIFYING,
+    CompiledObject, XDP_FORWARD, XDP_FORWARD_AHEAD_VETH, XDP_FORWARD_AHEAD_VETH_VERIFYING,
+    XDP_FORWARD_AHEAD_VIRTIO, XDP_FORWARD_AHEAD_VIRTIO_VERIFYING, XDP_FORWARD_VERIFYING,
 };
 
 /// A form of the XDP program that forwards.
@@ -14,8 +14,17 @@ pub enum XdpForm {
     /// For flows of any kind and number.
     General,
     /// As [`XdpForm::General`]. Loads the entries of the next packets ahead, for many flows. It knows the ring of one
-    /// driver, veth.
-    LookingAhead,
+    /// driver.
+    LookingAhead(DriverRing),
+}
+
+/// A driver's ring of received frames, in which a program can find the next ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DriverRing {
+    /// That of a veth.
+    Veth,
+    /// The split virtqueue of a virtio_net device.
+    Virtio,
 }
 
 impl XdpForm {
@@ -29,9 +38,11 @@ impl XdpForm {
         match (self, verifying) {
             (Self::Usual, false) => (&XDP_FORWARD, "shunt_xdp_usual"),
             (Self::General, false) => (&XDP_FORWARD, "shunt_xdp"),
-            (Self::LookingAhead, false) => (&XDP_FORWARD_LOOKING_AHEAD, "shunt_xdp"),
+            (Self::LookingAhead(DriverRing::Veth), false) => (&XDP_FORWARD_AHEAD_VETH, "shunt_xdp"),
+            (Self::LookingAhead(DriverRing::Virtio), false) => (&XDP_FORWARD_AHEAD_VIRTIO, "shunt_xdp"),
             (Self::Usual | Self::General, true) => (&XDP_FORWARD_VERIFYING, "shunt_xdp"),
-            (Self::LookingAhead, true) => (&XDP_FORWARD_LOOKING_AHEAD_VERIFYING, "shunt_xdp"),
+            (Self::LookingAhead(DriverRing::Veth), true) => (&XDP_FORWARD_AHEAD_VETH_VERIFYING, "shunt_xdp"),
+            (Self::LookingAhead(DriverRing::Virtio), true) => (&XDP_FORWARD_AHEAD_VIRTIO_VERIFYING, "shunt_xdp"),
         }
     }
 }

@@ -13,6 +13,7 @@
 #![allow(unsafe_code, reason = "libbpf is C, and so is the code that writes packets")]
 
 mod abi;
+mod ahead;
 pub mod bystander;
 mod faulty;
 mod generator;
@@ -31,6 +32,7 @@ mod tagger;
 pub mod tap;
 pub mod testrun;
 
+pub use ahead::{AheadCounts, RingReader};
 pub use abi::{Arrival, Pacing, TrafficEnds, TrafficState};
 pub use faulty::{EngineFault, EnginePlan, FaultyEngine};
 pub use generator::{Generator, takes_frames};

@@ -67,7 +67,7 @@ impl Sink {
 }
 
 /// The first words of a map's only element, summed over the CPUs.
-fn sum_counters<const N: usize>(object: &Object, name: &str, map: &str) -> Result<[u64; N], Error> {
+pub(crate) fn sum_counters<const N: usize>(object: &Object, name: &str, map: &str) -> Result<[u64; N], Error> {
     let doing = |e: libbpf_rs::Error| libbpf_error(format!("{name}: reading the counters"), e);
     let mut sums = [0; N];
     let Some(map) = object.maps().find(|found| found.name() == map) else { return Ok(sums) };
@@ -139,7 +139,7 @@ impl LookupRedirect {
     }
 }
 
-fn attach(name: &str, object: &Object, ifindex: u32) -> Result<Link, Error> {
+pub(crate) fn attach(name: &str, object: &Object, ifindex: u32) -> Result<Link, Error> {
     let program = object.progs_mut().next().ok_or_else(|| missing(name))?;
     program
         .attach_xdp(ifindex as i32)

@@ -39,7 +39,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
             captured: view.setting.captured,
             filters: view.filters.clone(),
             xdp_attached: daemon.plane.has_xdp(link.ifindex),
-            looks_ahead: daemon.plane.xdp_form(link.ifindex) == Some(XdpForm::LookingAhead),
+            looks_ahead: matches!(daemon.plane.xdp_form(link.ifindex), Some(XdpForm::LookingAhead(_))),
             rests: daemon.plane.rests(link.ifindex),
             up: view.setting.up,
             mtu: link.mtu,

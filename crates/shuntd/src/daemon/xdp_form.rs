@@ -2,7 +2,8 @@
 //! and a driver whose ring it knows, the one that looks ahead.
 
 use super::{Daemon, blocking::BlockingThread};
-use shunt_bpf::{LoadedXdp, XdpForm};
+use shunt_bpf::{DriverRing, LoadedXdp, XdpForm};
+use shunt_core::Link;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -17,7 +18,8 @@ const PROOFS: u32 = 3;
 #[derive(Debug, Default)]
 pub(super) struct XdpForms {
     general: Program,
-    looking_ahead: Program,
+    ahead_veth: Program,
+    ahead_virtio: Program,
     /// Whether so many flows are in use that looking ahead pays.
     pays: bool,
     /// Whether so many flows are in use that hints do not pay.
@@ -66,21 +68,44 @@ impl XdpForms {
         self.many = are_many(self.many, flows, USUAL_FLOWS_MAX);
     }
 
-    /// The form that a port should have. `first` is what it has without this.
-    fn wanted(&self, is_veth: bool, first: XdpForm) -> XdpForm {
-        if self.pays && is_veth && !matches!(self.looking_ahead, Program::Refused) {
-            return XdpForm::LookingAhead;
+    /// The form that a port with this ring should have. `first` is what it has without this.
+    fn wanted(&self, ring: Option<DriverRing>, first: XdpForm) -> XdpForm {
+        if let Some(form) = ring.map(XdpForm::LookingAhead).filter(|form| self.pays && !self.is_refused(*form)) {
+            return form;
         }
         let is_unusual = self.many || self.statics || self.unusual.until.is_some();
-        if is_unusual && !matches!(self.general, Program::Refused) { XdpForm::General } else { first }
+        if is_unusual && !self.is_refused(XdpForm::General) { XdpForm::General } else { first }
     }
 
-    fn program(&mut self, form: XdpForm) -> Option<&mut Program> {
+    fn is_refused(&self, form: XdpForm) -> bool {
+        matches!(self.program(form), Some(Program::Refused))
+    }
+
+    fn program(&self, form: XdpForm) -> Option<&Program> {
         match form {
             XdpForm::Usual => None,
-            XdpForm::General => Some(&mut self.general),
-            XdpForm::LookingAhead => Some(&mut self.looking_ahead),
+            XdpForm::General => Some(&self.general),
+            XdpForm::LookingAhead(DriverRing::Veth) => Some(&self.ahead_veth),
+            XdpForm::LookingAhead(DriverRing::Virtio) => Some(&self.ahead_virtio),
         }
+    }
+
+    fn set_program(&mut self, form: XdpForm, program: Program) {
+        match form {
+            XdpForm::Usual => {}
+            XdpForm::General => self.general = program,
+            XdpForm::LookingAhead(DriverRing::Veth) => self.ahead_veth = program,
+            XdpForm::LookingAhead(DriverRing::Virtio) => self.ahead_virtio = program,
+        }
+    }
+}
+
+/// The ring of a port's driver, if a program knows it.
+fn ring(link: &Link) -> Option<DriverRing> {
+    match (link.kind.as_deref(), link.bus.as_deref()) {
+        (Some("veth"), _) => Some(DriverRing::Veth),
+        (None, Some("virtio")) => Some(DriverRing::Virtio),
+        _ => None,
     }
 }
 
@@ -103,12 +128,12 @@ impl Daemon {
     /// Ports that should have another form than they have, and which; none that is being changed.
     fn forms_to_exchange(&self) -> Vec<(u32, XdpForm)> {
         let first = self.plane.first_xdp_form();
-        let other = |(ifindex, is_veth): (u32, bool)| {
-            let wanted = self.xdp_forms.wanted(is_veth, first);
+        let other = |(ifindex, ring): (u32, Option<DriverRing>)| {
+            let wanted = self.xdp_forms.wanted(ring, first);
             let is_other = self.plane.xdp_form(ifindex).is_some_and(|form| form != wanted);
             (is_other && !self.pending_ports.is_changing(ifindex)).then_some((ifindex, wanted))
         };
-        let ports = self.core.ports().map(|(link, _)| (link.ifindex, link.kind.as_deref() == Some("veth")));
+        let ports = self.core.ports().map(|(link, _)| (link.ifindex, ring(link)));
         ports.filter_map(other).collect()
     }
 
@@ -124,8 +149,8 @@ impl Daemon {
         let from = self.plane.xdp_form(ifindex);
         let name = self.name(ifindex);
         match (from, form) {
-            (_, XdpForm::LookingAhead) => tracing::info!("{name}: {flows} flows in use: XDP looks ahead"),
-            (Some(XdpForm::LookingAhead), _) => {
+            (_, XdpForm::LookingAhead(_)) => tracing::info!("{name}: {flows} flows in use: XDP looks ahead"),
+            (Some(XdpForm::LookingAhead(_)), _) => {
                 tracing::info!("{name}: {flows} flows in use: XDP no longer looks ahead");
             }
             (_, XdpForm::General) => {
@@ -143,7 +168,7 @@ impl Daemon {
             Ok(source) => source,
             Err(error) => return tracing::warn!("cannot load another XDP program: {error}"),
         };
-        self.set_xdp_program(form, Program::Loading);
+        self.xdp_forms.set_program(form, Program::Loading);
         self.in_background(
             BlockingThread::Attachments,
             "load-xdp-form",
@@ -155,7 +180,7 @@ impl Daemon {
                         daemon.core.add_own_programs(program.program_id());
                         Program::Loaded(Arc::new(program))
                     }
-                    Err(error) if form == XdpForm::LookingAhead => {
+                    Err(error) if matches!(form, XdpForm::LookingAhead(_)) => {
                         tracing::info!(
                             "XDP does not look ahead, because the kernel refuses the program: {error}"
                         );
@@ -166,16 +191,10 @@ impl Daemon {
                         Program::Refused
                     }
                 };
-                daemon.set_xdp_program(form, program);
+                daemon.xdp_forms.set_program(form, program);
                 daemon.review_xdp_forms();
             },
         );
-    }
-
-    fn set_xdp_program(&mut self, form: XdpForm, program: Program) {
-        if let Some(place) = self.xdp_forms.program(form) {
-            *place = program;
-        }
     }
 
     fn exchange_xdp(&mut self, ifindex: u32, form: XdpForm, next: Option<Arc<LoadedXdp>>) {
@@ -196,7 +215,7 @@ impl Daemon {
                 if let Err(error) = replaced {
                     let name = daemon.name(ifindex);
                     tracing::warn!("{name}: the driver does not exchange the XDP program: {error}");
-                    daemon.set_xdp_program(form, Program::Refused);
+                    daemon.xdp_forms.set_program(form, Program::Refused);
                 }
                 daemon.port_changed(ifindex);
             },
@@ -209,15 +228,16 @@ mod tests {
     use super::*;
 
     const FIRST: XdpForm = XdpForm::Usual;
+    const VETH: Option<DriverRing> = Some(DriverRing::Veth);
 
     #[test]
     fn half_of_the_flows_that_it_takes_to_begin_are_enough_to_go_on() {
         let mut forms = XdpForms::default();
         let mut wanted = |flows| {
             forms.note(flows, 100_000);
-            forms.wanted(true, FIRST)
+            forms.wanted(VETH, FIRST)
         };
-        let (usual, general, ahead) = (FIRST, XdpForm::General, XdpForm::LookingAhead);
+        let (usual, general, ahead) = (FIRST, XdpForm::General, XdpForm::LookingAhead(DriverRing::Veth));
         let most = USUAL_FLOWS_MAX;
         assert_eq!(
             [most - 1, most, most / 2, most / 2 - 1, most / 2].map(&mut wanted),
@@ -230,20 +250,20 @@ mod tests {
     }
 
     #[test]
-    fn only_a_veth_looks_ahead_and_nothing_does_with_a_least_number_of_0() {
+    fn only_a_known_ring_is_looked_ahead_in_and_none_with_a_least_number_of_0() {
         let mut forms = XdpForms::default();
         forms.note(u32::MAX, 1);
-        assert_eq!(
-            [true, false].map(|veth| forms.wanted(veth, FIRST)),
-            [XdpForm::LookingAhead, XdpForm::General]
-        );
-        forms.looking_ahead = Program::Refused;
-        assert_eq!(forms.wanted(true, FIRST), XdpForm::General);
+        let wanted = |forms: &XdpForms| [VETH, Some(DriverRing::Virtio), None].map(|ring| forms.wanted(ring, FIRST));
+        let (general, virtio) = (XdpForm::General, XdpForm::LookingAhead(DriverRing::Virtio));
+        assert_eq!(wanted(&forms), [XdpForm::LookingAhead(DriverRing::Veth), virtio, general]);
+        // A kernel may know the types of one driver only.
+        forms.set_program(XdpForm::LookingAhead(DriverRing::Veth), Program::Refused);
+        assert_eq!(wanted(&forms), [general, virtio, general]);
         let mut never = XdpForms::default();
         never.note(u32::MAX, 0);
-        assert_eq!(never.wanted(true, FIRST), XdpForm::General);
-        never.general = Program::Refused;
-        assert_eq!(never.wanted(true, FIRST), FIRST);
+        assert_eq!(wanted(&never), [general; 3]);
+        never.set_program(general, Program::Refused);
+        assert_eq!(wanted(&never), [FIRST; 3]);
     }
 
     #[test]
@@ -252,7 +272,7 @@ mod tests {
         let mut forms = XdpForms::default();
         let mut wanted = |seconds, noted| {
             forms.unusual.note(start + Duration::from_secs(seconds), noted, last);
-            forms.wanted(true, FIRST)
+            forms.wanted(VETH, FIRST)
         };
         assert_eq!(wanted(0, 0), XdpForm::Usual);
         assert_eq!([1, 6].map(|seconds| wanted(seconds, 10)), [XdpForm::General; 2]);

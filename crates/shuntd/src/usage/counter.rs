@@ -23,6 +23,7 @@ use std::{
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash},
     net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 use tokio::sync::broadcast;
@@ -32,6 +33,11 @@ use tokio::sync::broadcast;
 const FOLLOWED_MAX: usize = 114_688;
 /// Pairs of addresses that wait for the next reading, which knows the neighbours.
 const PAIRS_MAX: usize = 8192;
+/// After an end was read, further ones gather: to wake for each costs many times as much as to count it. The socket's
+/// buffer takes what a kernel that flushes its table sends meanwhile.
+const GATHER: Duration = Duration::from_millis(10);
+/// With as many ends at a time, this thread does not wait for more.
+const SEVERAL: usize = 256;
 /// Final counters that are read at a time.
 const FINALS: usize = 1024;
 /// Addresses all over the world, of IPv4 and IPv6: who leads to one of them is no local network. Nothing is sent there.
@@ -160,11 +166,16 @@ impl Counter {
             ended = next_ended(&mut self.conntrack) => Some(ended),
             () = until(due) => None,
         };
+        let keeps_up = ended.as_ref().is_some_and(|ended| ended.entries.len() < SEVERAL);
         if let Some(ended) = ended {
             self.add_ended(ended);
         }
         self.read_finals();
         self.ends.report(Instant::now());
+        if keeps_up {
+            // Not a timer of the runtime, which would wake this thread for each end.
+            thread::sleep(GATHER);
+        }
     }
 
     /// Reads all counters, and adds what they have counted to the ledger.
