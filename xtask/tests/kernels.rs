@@ -36,6 +36,15 @@ fn pppoe() {
     assert!(ended.unwrap().success(), "tests of PPPoE failed");
 }
 
+/// Guests have a NIC whose ring the fast path reads, and a kernel with its driver.
+#[test]
+#[ignore = "takes a minute; make kernel-test and make test-long run it"]
+fn the_ring_of_virtio_net() {
+    let tests = ["--nics", "virtio-net-pci", "--test", "prog", "--", "ahead"];
+    let ended = Command::new(xtask()).args(["vm", "--kernel", "drivers"]).args(tests).status();
+    assert!(ended.unwrap().success(), "what is found in the ring of virtio_net is wrong");
+}
+
 #[test]
 #[ignore = "takes seven minutes; make kernel-test and make test-long run it"]
 fn the_newest() {

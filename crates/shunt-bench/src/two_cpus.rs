@@ -7,7 +7,9 @@
 use crate::{rig::pinning::pin, rows};
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use shunt_bpf::{DataPlane, LoadOptions, Size, TypesSource, XdpProgram, abi, attach::Hook, wire::flow_between};
+use shunt_bpf::{
+    DataPlane, LoadOptions, Size, TypesSource, XdpProgram, abi, attach::Hook, wire::flow_between,
+};
 use shunt_gen::Grid;
 use shunt_lab::net::NetNs;
 use shunt_traffic::{
@@ -113,9 +115,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     })?;
     let results = file.finish()?;
     let row = |what: &'static str| {
-        let reading = |name: &str| {
-            results.readings.get(&format!("{what}: {name}")).context("nothing was measured")
-        };
+        let reading =
+            |name: &str| results.readings.get(&format!("{what}: {name}")).context("nothing was measured");
         let ratio = reading("ratio")?;
         let values = ratio.runs.iter().map(|run| run.value);
         anyhow::Ok(Row {
@@ -218,10 +219,7 @@ fn live(near: u32, cpu: usize, sink: &Sink) -> anyhow::Result<f64> {
 }
 
 /// Runs `ns` on these CPUs at the same time; returns what it returns on each.
-fn measure(
-    ns: &(dyn Fn(usize) -> anyhow::Result<f64> + Sync),
-    cpus: &[usize],
-) -> anyhow::Result<Vec<f64>> {
+fn measure(ns: &(dyn Fn(usize) -> anyhow::Result<f64> + Sync), cpus: &[usize]) -> anyhow::Result<Vec<f64>> {
     let start = Barrier::new(cpus.len());
     thread::scope(|scope| {
         let forward = |cpu: usize| -> anyhow::Result<f64> {

@@ -42,7 +42,9 @@ impl XdpForm {
             (Self::LookingAhead(DriverRing::Virtio), false) => (&XDP_FORWARD_AHEAD_VIRTIO, "shunt_xdp"),
             (Self::Usual | Self::General, true) => (&XDP_FORWARD_VERIFYING, "shunt_xdp"),
             (Self::LookingAhead(DriverRing::Veth), true) => (&XDP_FORWARD_AHEAD_VETH_VERIFYING, "shunt_xdp"),
-            (Self::LookingAhead(DriverRing::Virtio), true) => (&XDP_FORWARD_AHEAD_VIRTIO_VERIFYING, "shunt_xdp"),
+            (Self::LookingAhead(DriverRing::Virtio), true) => {
+                (&XDP_FORWARD_AHEAD_VIRTIO_VERIFYING, "shunt_xdp")
+            }
         }
     }
 }

@@ -32,8 +32,8 @@ mod tagger;
 pub mod tap;
 pub mod testrun;
 
-pub use ahead::{AheadCounts, RingReader};
 pub use abi::{Arrival, Pacing, TrafficEnds, TrafficState};
+pub use ahead::{AheadCounts, RingReader};
 pub use faulty::{EngineFault, EnginePlan, FaultyEngine};
 pub use generator::{Generator, takes_frames};
 pub use hardware_stamps::{HardwareStamps, StampedPackets, StampsError};

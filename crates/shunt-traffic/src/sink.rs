@@ -67,7 +67,11 @@ impl Sink {
 }
 
 /// The first words of a map's only element, summed over the CPUs.
-pub(crate) fn sum_counters<const N: usize>(object: &Object, name: &str, map: &str) -> Result<[u64; N], Error> {
+pub(crate) fn sum_counters<const N: usize>(
+    object: &Object,
+    name: &str,
+    map: &str,
+) -> Result<[u64; N], Error> {
     let doing = |e: libbpf_rs::Error| libbpf_error(format!("{name}: reading the counters"), e);
     let mut sums = [0; N];
     let Some(map) = object.maps().find(|found| found.name() == map) else { return Ok(sums) };

@@ -55,8 +55,10 @@ struct vring_virtqueue___since {
 	enum vq_layout layout;
 } __attribute__((preserve_access_index));
 
-/* Virtio 1.3, section 2.7.8: the used ring begins with two numbers of 16 bits, flags and an index. Elements of two
- * numbers of 32 bits follow: that of a buffer, and its length. */
+/*
+ * Virtio 1.3, section 2.7.8: the used ring begins with two numbers of 16 bits, flags and an index. Elements of two
+ * numbers of 32 bits follow: that of a buffer, and its length.
+ */
 enum { USED_INDEX_SHIFT = 16, USED_ELEMENTS = 4, USED_ELEMENT = 8 };
 
 static __always_inline int shunt_is_plain_ring(__u64 queue)

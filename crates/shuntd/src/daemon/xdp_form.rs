@@ -70,7 +70,8 @@ impl XdpForms {
 
     /// The form that a port with this ring should have. `first` is what it has without this.
     fn wanted(&self, ring: Option<DriverRing>, first: XdpForm) -> XdpForm {
-        if let Some(form) = ring.map(XdpForm::LookingAhead).filter(|form| self.pays && !self.is_refused(*form)) {
+        let looking_ahead = ring.map(XdpForm::LookingAhead).filter(|form| !self.is_refused(*form));
+        if let Some(form) = looking_ahead.filter(|_| self.pays) {
             return form;
         }
         let is_unusual = self.many || self.statics || self.unusual.until.is_some();
@@ -253,7 +254,8 @@ mod tests {
     fn only_a_known_ring_is_looked_ahead_in_and_none_with_a_least_number_of_0() {
         let mut forms = XdpForms::default();
         forms.note(u32::MAX, 1);
-        let wanted = |forms: &XdpForms| [VETH, Some(DriverRing::Virtio), None].map(|ring| forms.wanted(ring, FIRST));
+        let rings = [VETH, Some(DriverRing::Virtio), None];
+        let wanted = |forms: &XdpForms| rings.map(|ring| forms.wanted(ring, FIRST));
         let (general, virtio) = (XdpForm::General, XdpForm::LookingAhead(DriverRing::Virtio));
         assert_eq!(wanted(&forms), [XdpForm::LookingAhead(DriverRing::Veth), virtio, general]);
         // A kernel may know the types of one driver only.
