@@ -6,7 +6,7 @@
 use crate::{
     auto::table as auto, bench::table as bench, bench_external::table as external, gains,
     generators::table as generators, peers::table as peers, predict, reaction, scale::table as scale,
-    trace_cost,
+    trace_cost, two_cpus,
 };
 use anyhow::{Context, ensure};
 use serde_json::Value;
@@ -49,7 +49,7 @@ const PAGES: [&str; 11] = [
     "docs/performance/trace.md",
 ];
 /// The tables by the name in their markers.
-const TABLES: [(&str, Table); 20] = [
+const TABLES: [(&str, Table); 21] = [
     ("gains", |all| gains::gains(&all.read("bench-veth-6.18")?)),
     ("auto", |all| auto::ratios(&all.read("auto-veth-6.18")?)),
     ("reaction", |all| Ok(reaction::markdown(&all.read("reaction-veth-6.18")?))),
@@ -73,6 +73,7 @@ const TABLES: [(&str, Table); 20] = [
         let [with, without] = ["scale-look-ahead-epyc-veth-6.18", "scale-no-look-ahead-epyc-veth-6.18"];
         scale::look_ahead(&all.read(with)?, &all.read(without)?)
     }),
+    ("two-cpus", |all| two_cpus::table(&all.read("two-cpus-epyc-veth-6.18")?)),
     ("hooks", |all| Ok(peers::hooks(&all.read("peers-7.3")?))),
     ("trace", |all| trace_cost::markdown(&all.read("trace-cost-veth-6.18")?)),
     ("peers-ratios", |all| Ok(peers::ratios(&all.read("peers-7.3")?))),

@@ -3,21 +3,27 @@
 //!
 //! - *runs of the program* on one frame (`BPF_PROG_TEST_RUN`): no driver, no ring.
 //! - *live frames*: each CPU sends, forwards and receives those of its own veths.
+//! - the same with a *bare redirect* in place of Shunt: what generator, veths and memory allow.
 
-use crate::{rig::pinning::pin, rows};
+use crate::{
+    rig::pinning::pin,
+    rows,
+    table_cells::{reading, with_range},
+};
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use shunt_bpf::{
     DataPlane, LoadOptions, Size, TypesSource, XdpProgram, abi, attach::Hook, wire::flow_between,
 };
 use shunt_gen::Grid;
-use shunt_lab::net::NetNs;
+use shunt_lab::{Results, net::NetNs};
 use shunt_traffic::{
-    Generator, Sink,
+    BareRedirect, Generator, Sink,
     testrun::{TestRun, XDP_REDIRECT},
 };
 use shunt_wire::{Mac, Packet};
 use std::{
+    fmt::Write,
     sync::Barrier,
     thread,
     time::{Duration, Instant},
@@ -57,6 +63,11 @@ struct Row {
 
 const PROGRAM: &str = "runs of the program";
 const FRAMES: &str = "live frames";
+const BARE: &str = "live frames, a bare redirect";
+const WHAT: [&str; 3] = [PROGRAM, FRAMES, BARE];
+const ALONE: &str = "one CPU";
+const BOTH: &str = "each of two CPUs";
+const RATIO: &str = "ratio";
 
 /// The devices of a CPU.
 #[derive(Debug, Clone, Copy)]
@@ -74,28 +85,34 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     ensure!(thread::available_parallelism()?.get() >= CPUS.len(), "two CPUs are needed");
     let mut file = rows::begin("two-cpus", "packets forwarded by two CPUs, by those of one")?;
     let ns = NetNs::new("two-cpus");
-    let devices = CPUS.map(|cpu| devices(&ns, cpu));
+    let [shunt, bare] = ["", "b"].map(|kind| CPUS.map(|cpu| devices(&ns, kind, cpu)));
     ns.within(|| {
-        let plane = plane(&devices)?;
+        let plane = plane(&shunt)?;
         let frames = CPUS.map(|cpu| packet(cpu).to_bytes());
         let mut programs = Vec::new();
-        for (cpu, Devices { from, to, .. }) in CPUS.into_iter().zip(devices) {
+        for (cpu, Devices { from, to, .. }) in CPUS.into_iter().zip(shunt) {
             learn(&plane, cpu, from, to)?;
             let program = TestRun::new(&plane, Hook::Xdp, from)?;
             let verdict = program.run(&frames[cpu])?.verdict;
             ensure!(verdict == XDP_REDIRECT, "the packet of CPU {cpu} is not forwarded: verdict {verdict}");
             programs.push(program.repeated(RUNS));
         }
-        let sinks = devices.iter().map(|of_cpu| Sink::attach(of_cpu.far));
-        let sinks = sinks.collect::<Result<Vec<_>, _>>()?;
+        let redirects = bare.iter().map(|of_cpu| BareRedirect::attach(of_cpu.from, of_cpu.to));
+        let _redirects = redirects.collect::<Result<Vec<_>, _>>()?;
+        let sinks = |devices: [Devices; 2]| -> anyhow::Result<Vec<(u32, Sink)>> {
+            devices.iter().map(|of_cpu| Ok((of_cpu.near, Sink::attach(of_cpu.far)?))).collect()
+        };
+        let (shunt, bare) = (sinks(shunt)?, sinks(bare)?);
         let of_program = |cpu: usize| -> anyhow::Result<f64> {
             let begun = Instant::now();
             programs[cpu].run(&frames[cpu])?;
             Ok(begun.elapsed().as_nanos() as f64 / f64::from(RUNS))
         };
-        let of_frames = |cpu: usize| live(devices[cpu].near, cpu, &sinks[cpu]);
+        let of_frames = |cpu: usize| live(&shunt[cpu], cpu);
+        let of_bare = |cpu: usize| live(&bare[cpu], cpu);
+        let all: [&(dyn Fn(usize) -> anyhow::Result<f64> + Sync); 3] = [&of_program, &of_frames, &of_bare];
         for round in 0..options.rounds.max(1) {
-            for (what, ns) in [(PROGRAM, &of_program as &(dyn Fn(usize) -> _ + Sync)), (FRAMES, &of_frames)] {
+            for (what, ns) in WHAT.into_iter().zip(all) {
                 // Each CPU alone, since one may be slower than the other.
                 let mut alone = Vec::new();
                 for cpu in CPUS {
@@ -104,9 +121,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
                 let both = measure(ns, &CPUS)?;
                 let mean = |ns: &[f64]| ns.iter().sum::<f64>() / ns.len() as f64;
                 let rates = |ns: &[f64]| ns.iter().map(|ns| 1.0 / ns).sum::<f64>();
-                file.add(&format!("{what}: one CPU"), "ns", mean(&alone))?;
-                file.add(&format!("{what}: each of two CPUs"), "ns", mean(&both))?;
-                file.add(&format!("{what}: ratio"), "", rates(&both) / rates(&alone) * CPUS.len() as f64)?;
+                file.add(&name(what, ALONE), "ns", mean(&alone))?;
+                file.add(&name(what, BOTH), "ns", mean(&both))?;
+                file.add(&name(what, RATIO), "", rates(&both) / rates(&alone) * CPUS.len() as f64)?;
                 file.save()?;
             }
             eprintln!("round {} of {}", round + 1, options.rounds.max(1));
@@ -115,19 +132,18 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     })?;
     let results = file.finish()?;
     let row = |what: &'static str| {
-        let reading =
-            |name: &str| results.readings.get(&format!("{what}: {name}")).context("nothing was measured");
-        let ratio = reading("ratio")?;
-        let values = ratio.runs.iter().map(|run| run.value);
+        let value = |of: &str| anyhow::Ok(reading(&results, &name(what, of))?.value);
+        let ratios = reading(&results, &name(what, RATIO))?.runs.iter().map(|run| run.value);
         anyhow::Ok(Row {
             what,
-            alone_ns: reading("one CPU")?.value,
-            both_ns: reading("each of two CPUs")?.value,
-            ratio: ratio.value,
-            ratio_range: [values.clone().fold(f64::MAX, f64::min), values.fold(f64::MIN, f64::max)],
+            alone_ns: value(ALONE)?,
+            both_ns: value(BOTH)?,
+            ratio: value(RATIO)?,
+            ratio_range: [ratios.clone().fold(f64::MAX, f64::min), ratios.fold(f64::MIN, f64::max)],
         })
     };
-    rows::show("two-cpus.json", &[row(PROGRAM)?, row(FRAMES)?], options.json, print)
+    let rows = WHAT.into_iter().map(row).collect::<Result<Vec<_>, _>>()?;
+    rows::show("two-cpus.json", &rows, options.json, print)
 }
 
 fn print(rows: &[Row]) {
@@ -138,8 +154,23 @@ fn print(rows: &[Row]) {
     }
 }
 
-fn devices(ns: &NetNs, cpu: usize) -> Devices {
-    let [near, from, to, far] = ["near", "from", "to", "far"].map(|name| format!("{name}{cpu}"));
+fn name(what: &str, of: &str) -> String {
+    format!("{what}: {of}")
+}
+
+/// The table of the documents.
+pub fn table(results: &Results) -> anyhow::Result<String> {
+    let mut text =
+        "| what | one CPU, ns | each of two, ns | two CPUs by one |\n| --- | ---: | ---: | ---: |".to_owned();
+    for what in WHAT {
+        let cell = |of, digits| with_range(results, &name(what, of), 1.0, digits);
+        write!(text, "\n| {what} | {} | {} | {} |", cell(ALONE, 0)?, cell(BOTH, 0)?, cell(RATIO, 2)?)?;
+    }
+    Ok(text)
+}
+
+fn devices(ns: &NetNs, kind: &str, cpu: usize) -> Devices {
+    let [near, from, to, far] = ["near", "from", "to", "far"].map(|name| format!("{name}{kind}{cpu}"));
     for (one, other) in [(&near, &from), (&to, &far)] {
         ns.run(&format!("ip link add {one} up type veth peer name {other}"));
         ns.run(&format!("ip link set {other} up"));
@@ -209,8 +240,8 @@ fn learn(plane: &DataPlane, cpu: usize, from: u32, to: u32) -> anyhow::Result<()
 }
 
 /// Sends, forwards and receives frames on this thread's CPU; returns the nanoseconds of each.
-fn live(near: u32, cpu: usize, sink: &Sink) -> anyhow::Result<f64> {
-    let mut generator = Generator::new(&flow(cpu).traffic()?, near)?;
+fn live((near, sink): &(u32, Sink), cpu: usize) -> anyhow::Result<f64> {
+    let mut generator = Generator::new(&flow(cpu).traffic()?, *near)?;
     let (before, begun) = (sink.count()?.packets, Instant::now());
     let sent = generator.run_for(LIVE)?;
     let (elapsed, received) = (begun.elapsed(), sink.count()?.packets - before);
