@@ -10,7 +10,7 @@ use shunt_traffic::{
     testrun::{TestRun, XDP_PASS, XDP_REDIRECT},
 };
 use shunt_wire::{Mac, Tag};
-use std::{fs, net::SocketAddr, os::fd::AsFd, process::Command, time::Duration};
+use std::{fs, os::fd::AsFd, process::Command, time::Duration};
 
 /// Frames that are sent at a time: as many as a driver handles in one poll.
 const BATCH: u64 = 64;
@@ -58,18 +58,9 @@ fn found(ns: &NetNs, from: &str, to: &str, ring: DriverRing) -> AheadCounts {
     for link in [from, to] {
         ns.run(&format!("ip link set {link} up promisc on"));
     }
-    let frames = Grid {
-        near: SocketAddr::from(([192, 0, 2, 1], 1024)),
-        far: SocketAddr::from(([192, 0, 2, 2], 9)),
-        lows: 16,
-        highs: 1,
-        near_fixed: false,
-        reply: false,
-        source_mac: Mac([2, 0, 0, 0, 0, 1]),
-        destination_mac: Mac([2, 0, 0, 0, 0, 2]),
-        frame_bytes: 64,
-        udp_checksum: true,
-    };
+    let (near, far) = (([192, 0, 2, 1], 1024).into(), ([192, 0, 2, 2], 9).into());
+    let macs = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
+    let frames = Grid { lows: 16, ..Grid::of_one_flow(near, far, macs) };
     ns.within(|| {
         // Drivers take the generator's frames only with a program attached.
         let _sink = Sink::attach(ns.ifindex(from)).unwrap();

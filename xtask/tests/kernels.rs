@@ -21,6 +21,13 @@ fn passes_on(kernel: &str) {
     assert!(ended.unwrap().success(), "tests failed on kernel {kernel}");
 }
 
+/// Tests on the kernel with the drivers of physical NICs.
+#[track_caller]
+fn pass_with_drivers(tests: &[&str]) {
+    let ended = Command::new(xtask()).args(["vm", "--kernel", "drivers"]).args(tests).status();
+    assert!(ended.unwrap().success(), "tests failed: {}", tests.join(" "));
+}
+
 /// Its verifier is the strictest.
 #[test]
 fn the_oldest() {
@@ -31,18 +38,14 @@ fn the_oldest() {
 #[test]
 #[ignore = "takes three minutes; make kernel-test and make test-long run it"]
 fn pppoe() {
-    let tests = ["--timeout", "540", "--test", "forwarding", "--", "pppoe"];
-    let ended = Command::new(xtask()).args(["vm", "--kernel", "drivers"]).args(tests).status();
-    assert!(ended.unwrap().success(), "tests of PPPoE failed");
+    pass_with_drivers(&["--timeout", "540", "--test", "forwarding", "--", "pppoe"]);
 }
 
 /// Guests have a NIC whose ring the fast path reads, and a kernel with its driver.
 #[test]
 #[ignore = "takes a minute; make kernel-test and make test-long run it"]
 fn the_ring_of_virtio_net() {
-    let tests = ["--nics", "virtio-net-pci", "--test", "prog", "--", "ahead"];
-    let ended = Command::new(xtask()).args(["vm", "--kernel", "drivers"]).args(tests).status();
-    assert!(ended.unwrap().success(), "what is found in the ring of virtio_net is wrong");
+    pass_with_drivers(&["--nics", "virtio-net-pci", "--test", "prog", "--", "ahead"]);
 }
 
 #[test]

@@ -69,14 +69,14 @@ const ALONE: &str = "one CPU";
 const BOTH: &str = "each of two CPUs";
 const RATIO: &str = "ratio";
 
-/// The devices of a CPU.
+/// The devices that a CPU has for itself: two veths, from the generator to the router, and on to the receiver.
 #[derive(Debug, Clone, Copy)]
 struct Devices {
-    /// Sends to `from`.
+    /// The generator sends here, and `from` receives.
     near: u32,
     from: u32,
     to: u32,
-    /// Receives from `to`.
+    /// The receiver, behind `to`.
     far: u32,
 }
 
@@ -201,23 +201,13 @@ fn plane(devices: &[Devices]) -> anyhow::Result<DataPlane> {
     Ok(plane)
 }
 
-/// The flow of a CPU.
+/// The flow of a CPU, whose near port no other CPU has.
 fn flow(cpu: usize) -> Grid {
-    Grid {
-        near: ([192, 168, 1, 2], 5000 + cpu as u16).into(),
-        far: ([198, 18, 0, 2], 443).into(),
-        lows: 1,
-        highs: 1,
-        near_fixed: false,
-        reply: false,
-        source_mac: Mac([2, 0, 0, 0, 0, 1]),
-        destination_mac: Mac([2, 0, 0, 0, 0, 2]),
-        frame_bytes: 64,
-        udp_checksum: true,
-    }
+    let (near, far) = (([192, 168, 1, 2], 5000 + cpu as u16).into(), ([198, 18, 0, 2], 443).into());
+    Grid::of_one_flow(near, far, [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])])
 }
 
-/// A packet of it.
+/// A packet of the flow of a CPU, as the generator sends it.
 fn packet(cpu: usize) -> Packet {
     let Grid { near, far, source_mac, destination_mac, .. } = flow(cpu);
     Packet::udp_between(near, far).macs(source_mac, destination_mac).payload([0; 18])

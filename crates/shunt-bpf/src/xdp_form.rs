@@ -6,22 +6,21 @@ use crate::object::{
 };
 
 /// A form of the XDP program that forwards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum XdpForm {
     /// For few flows that are routed and leave without tags. It finds them by hints, and leaves the others to a slower
     /// function.
     Usual,
     /// For flows of any kind and number.
     General,
-    /// As [`XdpForm::General`]. Loads the entries of the next packets ahead, for many flows. It knows the ring of one
-    /// driver.
+    /// As [`XdpForm::General`]. Loads the entries of the next packets ahead, for many flows and one driver's ring.
     LookingAhead(DriverRing),
 }
 
 /// A driver's ring of received frames, in which a program can find the next ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DriverRing {
-    /// That of a veth.
+    /// The `ptr_ring` of a veth, in which frames wait for a NAPI poll.
     Veth,
     /// The split virtqueue of a virtio_net device.
     Virtio,

@@ -34,6 +34,22 @@ pub struct Grid {
 }
 
 impl Grid {
+    /// One flow of frames of 64 bytes from `near` to `far`, by these MAC addresses of the sender and the next hop.
+    pub fn of_one_flow(near: SocketAddr, far: SocketAddr, [source_mac, destination_mac]: [Mac; 2]) -> Self {
+        Self {
+            near,
+            far,
+            lows: 1,
+            highs: 1,
+            near_fixed: false,
+            reply: false,
+            source_mac,
+            destination_mac,
+            frame_bytes: 64,
+            udp_checksum: true,
+        }
+    }
+
     /// Number of flows.
     pub fn count(&self) -> u64 {
         u64::from(self.lows) * u64::from(self.highs)

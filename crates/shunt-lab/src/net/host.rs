@@ -33,18 +33,8 @@ impl Host {
 
     /// Flows of 64-byte frames to a host behind the gateway, from this host's address and the addresses after it.
     pub fn flows_to(&self, far: SocketAddr, lows: u16, highs: u16) -> Grid {
-        Grid {
-            near: if far.is_ipv4() { self.at(EPHEMERAL) } else { self.at6(EPHEMERAL) },
-            far,
-            lows,
-            highs,
-            near_fixed: false,
-            reply: false,
-            source_mac: self.mac,
-            destination_mac: self.gateway_mac,
-            frame_bytes: 64,
-            udp_checksum: true,
-        }
+        let near = if far.is_ipv4() { self.at(EPHEMERAL) } else { self.at6(EPHEMERAL) };
+        Grid { lows, highs, ..Grid::of_one_flow(near, far, [self.mac, self.gateway_mac]) }
     }
 
     /// The host's answer to a UDP or TCP packet that has reached it.

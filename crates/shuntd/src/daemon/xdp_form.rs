@@ -5,6 +5,7 @@ use super::{Daemon, blocking::BlockingThread};
 use shunt_bpf::{DriverRing, LoadedXdp, XdpForm};
 use shunt_core::Link;
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,9 +18,8 @@ const PROOFS: u32 = 3;
 /// The forms of the XDP program, and what decides between them. Knows no clock.
 #[derive(Debug, Default)]
 pub(super) struct XdpForms {
-    general: Program,
-    ahead_veth: Program,
-    ahead_virtio: Program,
+    /// The forms that were asked for; not the first one, which the data plane has.
+    programs: HashMap<XdpForm, Program>,
     /// Whether so many flows are in use that looking ahead pays.
     pays: bool,
     /// Whether so many flows are in use that hints do not pay.
@@ -28,10 +28,8 @@ pub(super) struct XdpForms {
     unusual: Unusual,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 enum Program {
-    #[default]
-    NotLoaded,
     Loading,
     Loaded(Arc<LoadedXdp>),
     /// This kernel does not load it.
@@ -79,25 +77,7 @@ impl XdpForms {
     }
 
     fn is_refused(&self, form: XdpForm) -> bool {
-        matches!(self.program(form), Some(Program::Refused))
-    }
-
-    fn program(&self, form: XdpForm) -> Option<&Program> {
-        match form {
-            XdpForm::Usual => None,
-            XdpForm::General => Some(&self.general),
-            XdpForm::LookingAhead(DriverRing::Veth) => Some(&self.ahead_veth),
-            XdpForm::LookingAhead(DriverRing::Virtio) => Some(&self.ahead_virtio),
-        }
-    }
-
-    fn set_program(&mut self, form: XdpForm, program: Program) {
-        match form {
-            XdpForm::Usual => {}
-            XdpForm::General => self.general = program,
-            XdpForm::LookingAhead(DriverRing::Veth) => self.ahead_veth = program,
-            XdpForm::LookingAhead(DriverRing::Virtio) => self.ahead_virtio = program,
-        }
+        matches!(self.programs.get(&form), Some(Program::Refused))
     }
 }
 
@@ -140,11 +120,10 @@ impl Daemon {
 
     /// Exchanges a port's program, or loads the next one first.
     fn exchange_xdp_form(&mut self, ifindex: u32, form: XdpForm, flows: u32) {
-        let is_first = form == self.plane.first_xdp_form();
-        let next = match self.xdp_forms.program(form).filter(|_| !is_first) {
-            None => None,
+        let next = match self.xdp_forms.programs.get(&form) {
+            _ if form == self.plane.first_xdp_form() => None,
+            None => return self.load_xdp_form(form),
             Some(Program::Loaded(program)) => Some(Arc::clone(program)),
-            Some(Program::NotLoaded) => return self.load_xdp_form(form),
             Some(Program::Loading | Program::Refused) => return,
         };
         let from = self.plane.xdp_form(ifindex);
@@ -169,7 +148,7 @@ impl Daemon {
             Ok(source) => source,
             Err(error) => return tracing::warn!("cannot load another XDP program: {error}"),
         };
-        self.xdp_forms.set_program(form, Program::Loading);
+        self.xdp_forms.programs.insert(form, Program::Loading);
         self.in_background(
             BlockingThread::Attachments,
             "load-xdp-form",
@@ -192,7 +171,7 @@ impl Daemon {
                         Program::Refused
                     }
                 };
-                daemon.xdp_forms.set_program(form, program);
+                daemon.xdp_forms.programs.insert(form, program);
                 daemon.review_xdp_forms();
             },
         );
@@ -216,7 +195,7 @@ impl Daemon {
                 if let Err(error) = replaced {
                     let name = daemon.name(ifindex);
                     tracing::warn!("{name}: the driver does not exchange the XDP program: {error}");
-                    daemon.xdp_forms.set_program(form, Program::Refused);
+                    daemon.xdp_forms.programs.insert(form, Program::Refused);
                 }
                 daemon.port_changed(ifindex);
             },
@@ -259,12 +238,12 @@ mod tests {
         let (general, virtio) = (XdpForm::General, XdpForm::LookingAhead(DriverRing::Virtio));
         assert_eq!(wanted(&forms), [XdpForm::LookingAhead(DriverRing::Veth), virtio, general]);
         // A kernel may know the types of one driver only.
-        forms.set_program(XdpForm::LookingAhead(DriverRing::Veth), Program::Refused);
+        forms.programs.insert(XdpForm::LookingAhead(DriverRing::Veth), Program::Refused);
         assert_eq!(wanted(&forms), [general, virtio, general]);
         let mut never = XdpForms::default();
         never.note(u32::MAX, 0);
         assert_eq!(wanted(&never), [general; 3]);
-        never.set_program(general, Program::Refused);
+        never.programs.insert(general, Program::Refused);
         assert_eq!(wanted(&never), [FIRST; 3]);
     }
 
