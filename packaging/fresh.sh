@@ -30,6 +30,12 @@ noble)
 *) die "there is bookworm, trixie and noble, and not $suite" ;;
 esac
 root=$PWD/target/fresh/$suite
+end_processes() {
+	local process
+	for process in /proc/[0-9]*; do
+		[[ ! $process/root/. -ef $root ]] || kill -KILL "${process#/proc/}" || true
+	done
+}
 if [[ ${SHUNT_FRESH:-} != inside ]]; then
 	((EUID == 0)) || die "a chroot and network namespaces need root: sudo make fresh-test"
 	command -v mmdebstrap >/dev/null || die "mmdebstrap is missing; packaging/deps.sh --image installs it"
@@ -39,21 +45,18 @@ if [[ ${SHUNT_FRESH:-} != inside ]]; then
 	mmdebstrap --quiet --variant=minbase --include=apt,make,git "$suite" "$root" "${sources[@]}"
 	export SHUNT_FRESH=inside
 	# In the machine's PID namespace, from which the kernel's threads are seen: the demo reads their CPU time.
-	exec unshare --mount --propagation private "$(readlink -e "$0")" "$suite" "${targets[@]}"
+	unshare --mount --propagation private "$(readlink -e "$0")" "$suite" "${targets[@]}" &
+	trap 'exit 130' INT TERM
+	trap end_processes EXIT
+	wait $!
+	exit
 fi
-end_processes() {
-	local process
-	for process in /proc/[0-9]*; do
-		[[ $(readlink "$process/root") != "$root" ]] || kill -KILL "${process#/proc/}" || true
-	done
-}
-trap end_processes EXIT
-trap 'exit 130' INT TERM
 
 mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
 mount -t sysfs sysfs "$root/sys"
 [[ ! -d /sys/fs/bpf ]] || mount -t bpf bpf "$root/sys/fs/bpf"
+mount --rbind /sys/fs/cgroup "$root/sys/fs/cgroup"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
@@ -65,13 +68,17 @@ if [[ ${SSL_CERT_FILE:-} ]]; then
 		certificates+=("$name=/root/certificates.crt")
 	done
 fi
-git clone --quiet --no-hardlinks . "$root/root/shunt"
+# Where other users can read it, too: some tests run the programs as one of them.
+git clone --quiet --no-hardlinks . "$root/home/shunt"
+# The root of the whole mount namespace: who enters it again, as tests do, would leave a mere chroot.
+cd "$root"
+mount --move . /
 
 for target in "${targets[@]}"; do
 	begun=$SECONDS
 	echo "fresh: $suite: make $target" >&2
-	chroot "$root" env --ignore-environment HOME=/root TERM=dumb "${certificates[@]}" \
-		PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin make -C /root/shunt "$target" ||
+	chroot . env --ignore-environment HOME=/root TERM=dumb "${certificates[@]}" \
+		PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin make -C /home/shunt "$target" ||
 		die "$suite: make $target failed after $((SECONDS - begun)) s"
 	echo "fresh: $suite: make $target: passed in $((SECONDS - begun)) s" >&2
 done

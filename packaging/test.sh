@@ -9,6 +9,8 @@ namespaces() { ip netns list 2>/dev/null | cut -d ' ' -f 1 | grep '^shunt-' | so
 
 # Output in pipes would fit this width.
 unset COLUMNS
+# The lock of legacy iptables is one for all namespaces, and it does not wait for another test's.
+export XTABLES_LOCKFILE=/proc/self/ns/net
 before=$(namespaces)
 PATH=$tools:$PATH packaging/cargo.sh nextest run --locked --workspace "$@"
 status=$?
