@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints where promtool is: on PATH, or unpacked below target/tools from a package of the distribution, which is not
-# installed: `prometheus` would start a service.
+# Prints where promtool is, with prometheus beside it: on PATH, or unpacked below target/tools. The distribution's
+# packages are not installed, since that would start a service.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,17 +16,17 @@ if [[ ! -x $promtool ]]; then
 	# apt's own user must be able to write there.
 	chmod 777 "$download"
 	cd "$download"
-	# A package of its own since Debian 13, in that of Prometheus before.
-	fetch() { apt-get download -q promtool >&2 || apt-get download -q prometheus >&2; }
-	fetch || { apt-get update -q >&2 && fetch; } || {
-		echo "promtool: the package promtool or prometheus cannot be downloaded; is there a network?" >&2
+	fetch() { apt-get download -q "$1" >&2; }
+	fetch prometheus || { apt-get update -q >&2 && fetch prometheus; } || {
+		echo "promtool: the package prometheus cannot be downloaded; is there a network?" >&2
 		exit 1
 	}
-	dpkg-deb -x ./*.deb unpacked
-	[[ -x unpacked/usr/bin/promtool ]] || {
-		echo "promtool: there is none in $(echo ./*.deb)" >&2
-		exit 1
-	}
+	dpkg-deb -x prometheus_*.deb unpacked
+	# A package of its own since Debian 13.
+	if [[ ! -x unpacked/usr/bin/promtool ]]; then
+		fetch promtool
+		dpkg-deb -x promtool_*.deb unpacked
+	fi
 	# Another one may have been faster.
 	mv -T unpacked "$tools/promtool" 2>/dev/null || [[ -x $promtool ]]
 fi

@@ -17,9 +17,9 @@ pub enum LinkLayer {
     Ethernet,
     /// None: packets begin with their IP header (ppp, WireGuard, tun, IPIP, ...).
     Absent,
-    /// None, and the driver sends each packet to where its route says: a tunnel without a remote address, or with
-    /// `external`.
-    AbsentWithoutRemote,
+    /// Any or none, and the driver sends each packet to where its route says: a tunnel without a remote address, or
+    /// with `external`.
+    WithoutRemote,
     /// Another header, or a loopback device.
     Other,
 }
@@ -67,6 +67,17 @@ impl Link {
     /// Names count, because rules match names.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         Self { xdp_prog: other.xdp_prog, ..self.clone() } == *other
+    }
+
+    /// Whether the frames of an Ethernet device are not those of the device below it: a tunnel's are payload there, and
+    /// those of a switch's port have a tag of DSA.
+    pub(crate) fn hides_lower(&self) -> bool {
+        matches!(self.kind.as_deref(), Some("vxlan" | "geneve" | "gretap" | "ip6gretap" | "dsa"))
+    }
+
+    /// Whether no driver of such devices has XDP, so that an engine chosen for all ports leaves them to tc.
+    pub fn is_left_to_tc(&self) -> bool {
+        self.layer != LinkLayer::Ethernet || self.hides_lower() || self.kind.as_deref() == Some("netkit")
     }
 }
 

@@ -266,7 +266,7 @@ impl Network {
             self.unrelate(before);
         }
         // Packets of a tunnel are no packets of the device that carries it.
-        let lower = link.lower.filter(|_| link.layer == LinkLayer::Ethernet);
+        let lower = link.lower.filter(|_| link.layer == LinkLayer::Ethernet && !link.hides_lower());
         self.upper.extend(lower.map(|lower| (lower, link.ifindex)));
         self.members.extend(link.master.map(|master| (master, link.ifindex)));
         // No action leads to a new device yet.

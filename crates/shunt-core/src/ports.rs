@@ -22,7 +22,9 @@ pub struct PortView {
 /// Whether a device sends and receives frames itself, not through a device below it.
 fn is_leaf(link: &Link) -> bool {
     match link.layer {
-        LinkLayer::Ethernet => matches!(link.kind.as_deref(), None | Some("veth" | "tun")),
+        LinkLayer::Ethernet => {
+            link.hides_lower() || matches!(link.kind.as_deref(), None | Some("veth" | "tun" | "netkit"))
+        }
         _ => unfit_without_ethernet(link).is_none(),
     }
 }
@@ -43,7 +45,7 @@ fn unfit_without_ethernet(link: &Link) -> Option<String> {
         (LinkLayer::Other, Some("ppp")) => Some(
             "a ppp device can be a port from Linux 6.5 on: older kernels take it for an Ethernet device".to_owned(),
         ),
-        (LinkLayer::AbsentWithoutRemote, _) => Some(
+        (LinkLayer::WithoutRemote, _) => Some(
             "a tunnel whose other end depends on the route of each packet cannot be a port; give it a `remote` \
              address, without `external`"
                 .to_owned(),
@@ -73,12 +75,29 @@ pub(crate) fn unfit(network: &Network, link: &Link) -> Option<String> {
     if link.layer != LinkLayer::Ethernet {
         return unfit_without_ethernet(link);
     }
+    let users: Vec<_> = switch_ports(network, link).collect();
+    if !users.is_empty() {
+        return Some(format!(
+            "the device that leads to a switch (DSA) cannot be a port; name the ports of the switch: {}",
+            users.join(", ")
+        ));
+    }
     let kind = upper_kind(link)?;
     let lower = link.lower.and_then(|lower| network.links.get(&lower));
     let below = network.members(link.ifindex).chain(lower);
     let below: Vec<_> = below.map(|device| device.name.as_str()).collect();
     let devices = if below.is_empty() { String::new() } else { format!(": {}", below.join(", ")) };
     Some(format!("{kind} cannot be a port; name the devices below it as ports{devices}"))
+}
+
+/// The ports of the switch that a device leads to: its frames have tags of the switch, or trailers.
+fn switch_ports<'n>(network: &'n Network, conduit: &Link) -> impl Iterator<Item = &'n str> + use<'n> {
+    let Link { ifindex, kind, .. } = conduit;
+    let links = if kind.is_none() { network.links.values() } else { Default::default() };
+    let lower = Some(*ifindex);
+    links
+        .filter(move |link| link.lower == lower && link.kind.as_deref() == Some("dsa"))
+        .map(|link| link.name.as_str())
 }
 
 /// Whether frames may come in that have never been on a wire: with unfinished L4 checksums, in aggregates, or in
@@ -175,7 +194,9 @@ fn explain_hidden_tags(network: &Network, plan: &mut BTreeMap<u32, PortView>) {
 impl Choice {
     fn is_port(&self, network: &Network, link: &Link, was_port: bool) -> bool {
         if self.ports.is_empty() {
-            is_leaf(link) && (network.forwards(link.ifindex) || network.bridges(link.ifindex))
+            is_leaf(link)
+                && (network.forwards(link.ifindex) || network.bridges(link.ifindex))
+                && unfit(network, link).is_none()
         } else {
             // A device that is a port stays one after a rename.
             was_port || self.ports.contains(&link.name) && unfit(network, link).is_none()

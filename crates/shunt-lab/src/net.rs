@@ -14,6 +14,7 @@ mod segment;
 mod switch;
 mod tap;
 mod topology;
+mod tunnel;
 mod wait;
 
 pub use borrowed::Borrowed;

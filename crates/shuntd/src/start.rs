@@ -17,7 +17,7 @@ use shunt_api::{
     STATE_DIR_VARIABLE, no_device, state_dir,
 };
 use shunt_bpf::{Changes, DataPlane, HandedMaps, LoadOptions, Size, TypesSource, abi, attach};
-use shunt_core::{Action, Choice, Core, Event, EventSource, ExternalState, Link, LinkLayer};
+use shunt_core::{Action, Choice, Core, Event, EventSource, ExternalState, Link};
 use shunt_kernel::{Forwarding, Linux, NetlinkSubscription};
 use std::{
     env,
@@ -381,8 +381,8 @@ fn attached_obstacle(
 /// The failure if a port must send by XDP and cannot.
 fn xdp_obstacle(core: &Core, config: &Config, link: &Link) -> Option<Failure> {
     let name = &link.name;
-    // A device without layer 2 uses tc with every engine, but nobody may ask for XDP there.
-    let is_left_to_tc = link.layer != LinkLayer::Ethernet && config.ports.is_empty();
+    // Some devices use tc with every engine, but nobody may ask for XDP there.
+    let is_left_to_tc = link.is_left_to_tc() && config.ports.is_empty();
     if config.engine != EngineChoice::Xdp || is_left_to_tc {
         return None;
     }

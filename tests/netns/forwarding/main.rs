@@ -5,6 +5,7 @@
 mod balanced;
 mod bonds;
 mod counters;
+mod ethernet_tunnels;
 mod fragments;
 mod nat;
 mod no_l2;

@@ -84,7 +84,7 @@ fn a_bridge_member_is_watched_if_the_port_below_it_is() {
 /// A flooded packet would seem to leave only by the ports that Shunt watches.
 #[test]
 fn nothing_is_learned_if_bridged_packets_may_leave_unseen() {
-    let unseen = Link { kind: Some("vxlan".to_owned()), master: Some(9), ..link(5, "vx0") };
+    let unseen = Link { kind: Some("dummy".to_owned()), master: Some(9), ..link(5, "d0") };
     let on_top = |kind: &str| Link { kind: Some(kind.to_owned()), lower: Some(9), ..link(6, "top0") };
     let with = |more: Link| bridged(&running([switch(plain()), vec![Event::Link(more)]].concat()).0);
     assert_eq!(with(unseen), [NONE, NONE]);
@@ -106,7 +106,7 @@ fn ports_of_a_bridge_with_an_unseen_member_may_flood_unseen() {
     let apart = [Event::Link(link(3, "r3")), address(3, "10.0.3.1")];
     let (mut core, t) = running([switch(plain()), apart.to_vec()].concat());
     assert_eq!(floods(&core), [false, false, false]);
-    let unseen = Link { kind: Some("vxlan".to_owned()), master: Some(9), ..link(5, "vx0") };
+    let unseen = Link { kind: Some("dummy".to_owned()), master: Some(9), ..link(5, "d0") };
     let actions = core.handle(t, Event::Link(unseen));
     assert_eq!(floods(&core), [true, true, false]);
     let settings_at = actions.iter().rposition(|action| matches!(action, Action::Set(_)));

@@ -20,6 +20,8 @@ const IFLA_IPTUN_REMOTE: u16 = 3;
 const IFLA_IPTUN_COLLECT_METADATA: u16 = 19;
 const IFLA_GRE_REMOTE: u16 = 7;
 const IFLA_GRE_COLLECT_METADATA: u16 = 18;
+const IFLA_VXLAN_COLLECT_METADATA: u16 = 25;
+const IFLA_GENEVE_COLLECT_METADATA: u16 = 6;
 
 /// Whether a redirect to a ppp device takes the Ethernet header off. Older kernels take the device for Ethernet, unless
 /// the change of Linux 6.5 came to them, too, which their numbers do not tell everywhere.
@@ -37,7 +39,7 @@ fn is_6_5(release: &str) -> bool {
 pub(super) fn link_layer(arphrd: u16, flags: u32, kind: Option<&str>, data: Attrs) -> LinkLayer {
     let (remote, collect_metadata) = match arphrd {
         _ if flags & IFF_LOOPBACK != 0 => return LinkLayer::Other,
-        ARPHRD_ETHER => return LinkLayer::Ethernet,
+        ARPHRD_ETHER => return ethernet(kind, data),
         ARPHRD_NONE => return LinkLayer::Absent,
         ARPHRD_PPP if *PPP_TAKES_REDIRECTS => return LinkLayer::Absent,
         ARPHRD_TUNNEL | ARPHRD_TUNNEL6 | ARPHRD_SIT => (IFLA_IPTUN_REMOTE, IFLA_IPTUN_COLLECT_METADATA),
@@ -49,7 +51,20 @@ pub(super) fn link_layer(arphrd: u16, flags: u32, kind: Option<&str>, data: Attr
         return LinkLayer::Absent;
     }
     let has_remote = data.addr(remote).is_some_and(is_one_host);
-    if has_remote && !data.has(collect_metadata) { LinkLayer::Absent } else { LinkLayer::AbsentWithoutRemote }
+    if has_remote && !data.has(collect_metadata) { LinkLayer::Absent } else { LinkLayer::WithoutRemote }
+}
+
+fn ethernet(kind: Option<&str>, data: Attrs) -> LinkLayer {
+    let leads_nowhere = match kind {
+        // Without a remote address, it sends to what it knows of each MAC.
+        Some("vxlan") => data.u8(IFLA_VXLAN_COLLECT_METADATA).is_some_and(|on| on != 0),
+        Some("geneve") => data.has(IFLA_GENEVE_COLLECT_METADATA),
+        Some("gretap" | "ip6gretap") => {
+            data.has(IFLA_GRE_COLLECT_METADATA) || !data.addr(IFLA_GRE_REMOTE).is_some_and(is_one_host)
+        }
+        _ => false,
+    };
+    if leads_nowhere { LinkLayer::WithoutRemote } else { LinkLayer::Ethernet }
 }
 
 fn is_one_host(remote: IpAddr) -> bool {
@@ -111,8 +126,32 @@ mod tests {
             gre(&[(IFLA_GRE_REMOTE, &group)]),
             gre(&[(IFLA_GRE_REMOTE, &host), (IFLA_GRE_COLLECT_METADATA, &[])]),
         ] {
-            assert_eq!(unfit, LinkLayer::AbsentWithoutRemote);
+            assert_eq!(unfit, LinkLayer::WithoutRemote);
         }
         assert_eq!(layer(ARPHRD_TUNNEL, "vti", &[]), LinkLayer::Absent);
+    }
+
+    #[test]
+    fn a_tunnel_of_ethernet_frames_chooses_the_remote_end_itself() {
+        let host = [192, 0, 2, 1];
+        let ethernet = |kind, settings: &[(u16, &[u8])]| layer(ARPHRD_ETHER, kind, settings);
+        for (kind, settings) in [
+            ("vxlan", &[(IFLA_VXLAN_COLLECT_METADATA, &[0][..])][..]),
+            ("vxlan", &[]),
+            ("geneve", &[]),
+            ("gretap", &[(IFLA_GRE_REMOTE, &host)]),
+            ("netkit", &[]),
+        ] {
+            assert_eq!(ethernet(kind, settings), LinkLayer::Ethernet, "{kind}");
+        }
+        for (kind, settings) in [
+            ("vxlan", &[(IFLA_VXLAN_COLLECT_METADATA, &[1][..])][..]),
+            ("geneve", &[(IFLA_GENEVE_COLLECT_METADATA, &[])]),
+            ("gretap", &[]),
+            ("gretap", &[(IFLA_GRE_REMOTE, &host), (IFLA_GRE_COLLECT_METADATA, &[])]),
+            ("ip6gretap", &[(IFLA_GRE_REMOTE, &[0; 16])]),
+        ] {
+            assert_eq!(ethernet(kind, settings), LinkLayer::WithoutRemote, "{kind}");
+        }
     }
 }

@@ -9,14 +9,18 @@ use std::net::SocketAddr;
 const EPHEMERAL: u16 = 32768;
 
 impl Host {
-    /// Makes the host answer nothing and drop all arriving packets. For tests that send in its place through a tap; pin
-    /// its neighbours.
+    /// Makes the host answer nothing and drop all packets that arrive, except a tunnel's own. For tests that send in
+    /// its place through a tap; pin its neighbours.
     ///
     /// # Panics
     /// Panics if a command fails.
     #[track_caller]
     pub fn be_silent(&self) {
-        self.ns.nft("table inet silent { chain input { type filter hook input priority 0; policy drop; }; }");
+        let Self { nic, .. } = self;
+        self.ns.nft(&format!(
+            "table inet silent {{ chain input {{ type filter hook input priority 0; policy drop; iifname {nic}-below \
+             accept; }}; }}"
+        ));
     }
 
     /// A UDP packet for `destination`, addressed to the host's gateway.

@@ -56,7 +56,9 @@ impl Modem {
     ) -> io::Result<Self> {
         let device = match kind {
             Wire::Pppoe => Port::Ppp(pppoe::Session::begin(router_ns, port, host_ns, SESSION)?),
-            Wire::Tun | Wire::Ethernet => Port::Tun(router_ns.within(|| TapDevice::create_tun(port))?),
+            Wire::Tun | Wire::Ethernet | Wire::Tunnel(_) => {
+                Port::Tun(router_ns.within(|| TapDevice::create_tun(port))?)
+            }
         };
         let mtu = if kind == Wire::Pppoe { pppoe::MTU } else { ETHERNET_MTU };
         let far = format!("{nic}-line");

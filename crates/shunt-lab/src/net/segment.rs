@@ -12,6 +12,8 @@ pub enum Wire {
     Tun,
     /// The port is a ppp device, whose packets leave by an Ethernet device below it, in a session of PPPoE.
     Pppoe,
+    /// Both are devices of this kind (`vxlan`, `geneve`, `gretap`): a tunnel of Ethernet frames, over a pair of veths.
+    Tunnel(&'static str),
 }
 
 /// A host, the router's port that it is connected to, and their subnet.
@@ -99,6 +101,12 @@ impl Segment {
     #[must_use]
     pub const fn over_pppoe(self) -> Self {
         Self { wire: Wire::Pppoe, ..self }
+    }
+
+    /// The same segment with a tunnel of this kind: `vxlan`, `geneve` or `gretap`.
+    #[must_use]
+    pub const fn over(self, kind: &'static str) -> Self {
+        Self { wire: Wire::Tunnel(kind), ..self }
     }
 
     /// The same segment with VLAN devices at the host, too.

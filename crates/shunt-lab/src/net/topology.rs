@@ -5,6 +5,7 @@ use super::{
     modem::Modem,
     netns::{ip, ip_batch},
     segment::{Segment, Wire},
+    tunnel::tunnel,
     wait_for,
 };
 use nix::{ifaddrs::getifaddrs, net::if_::InterfaceFlags};
@@ -296,16 +297,17 @@ impl Host {
             modem: None,
             ns,
         };
-        if segment.wire != Wire::Ethernet {
-            return host.behind_modem(router, segment.wire);
+        match segment.wire {
+            Wire::Ethernet => ip(&format!(
+                "link add name {nic} address {} netns {} type veth peer name {port} address {} netns {}",
+                host.mac,
+                host.ns.name(),
+                segment.port_mac(),
+                router.name()
+            ))?,
+            Wire::Tunnel(kind) => tunnel(segment, kind, router, &host.ns)?,
+            Wire::Tun | Wire::Pppoe => return host.behind_modem(router, segment.wire),
         }
-        ip(&format!(
-            "link add name {nic} address {} netns {} type veth peer name {port} address {} netns {}",
-            host.mac,
-            host.ns.name(),
-            segment.port_mac(),
-            router.name()
-        ))?;
         let up = |dev: &str| format!("link set {dev} up");
         ip_batch(&host.ns, &[up(nic)])?;
         if let Some(bridge) = segment.bridge

@@ -35,6 +35,10 @@ pub(super) const TESTS: [(&str, &[(&str, &str)]); 4] = [
                 "tunnels::packets_of_a_tunnel_that_ends_on_the_router_are_not_learned",
             ),
             (
+                "VXLAN, Geneve and GRE with Ethernet inside as ports",
+                "ethernet_tunnels::packets_between_ethernet_and_a_tunnel",
+            ),
+            (
                 "VXLAN that passes the router, aggregated",
                 "tunnels::aggregates_of_a_tunnel_that_passes_the_router_are_not_sent_longer_than_the_mtu",
             ),

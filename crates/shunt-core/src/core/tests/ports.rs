@@ -76,10 +76,66 @@ fn tunnels_that_linux_treats_by_route_or_policy_are_no_ports() {
     for kind in ["xfrm", "vti", "vti6"] {
         assert!(why(&without_ethernet(8, "t0", kind)).contains("IPsec must see each packet"), "{kind}");
     }
-    let of_many = Link { layer: LinkLayer::AbsentWithoutRemote, ..without_ethernet(8, "t0", "gre") };
+    let of_many = Link { layer: LinkLayer::WithoutRemote, ..without_ethernet(8, "t0", "gre") };
     assert!(why(&of_many).contains("`remote`"), "{}", why(&of_many));
     assert_eq!(why(&without_ethernet(8, "t0", "netkit")), "not an Ethernet device");
     assert_eq!(core.unfit(&without_ethernet(8, "t0", "ip6tnl")), None);
+}
+
+fn of_kind(kind: &str, link: Link) -> Link {
+    Link { kind: Some(kind.to_owned()), bus: None, ..link }
+}
+
+fn names(core: &Core) -> Vec<&str> {
+    core.ports().map(|(link, _)| link.name.as_str()).collect()
+}
+
+#[test]
+fn tunnels_of_ethernet_frames_with_an_address_are_ports() {
+    let kinds = ["vxlan", "geneve", "gretap", "ip6gretap", "netkit"];
+    let mut state = router();
+    for (ifindex, kind) in (3..).zip(kinds) {
+        state.extend([Event::Link(of_kind(kind, link(ifindex, kind))), address(ifindex, "10.8.0.1")]);
+    }
+    let of_many = Link { layer: LinkLayer::WithoutRemote, ..of_kind("vxlan", link(20, "external")) };
+    state.extend([
+        Event::Link(of_many),
+        address(20, "10.9.0.1"),
+        Event::Link(of_kind("vxlan", link(21, "idle"))),
+    ]);
+    let (core, _) = started(Choice::default(), state);
+    assert_eq!(names(&core), [&["r0", "r1"][..], &kinds].concat());
+    assert!(core.ports().skip(2).all(|(_, view)| !view.setting.no_l2));
+}
+
+/// A qdisc or an address of a tunnel says nothing of the device that carries it.
+#[test]
+fn the_device_that_carries_a_tunnel_is_not_below_it() {
+    let mut state = router();
+    let tunnel = Link { lower: Some(2), ..of_kind("vxlan", link(3, "vx0")) };
+    let over_idle = Link { lower: Some(5), ..of_kind("vxlan", link(4, "vx1")) };
+    state.extend([Event::Link(tunnel), Event::Link(over_idle), Event::Link(link(5, "idle0"))]);
+    state.extend([address(3, "10.8.0.1"), address(4, "10.9.0.1"), Event::Qdisc(qdisc(3, "htb", 0x1_0000))]);
+    let (core, _) = started(Choice::default(), state);
+    assert_eq!(names(&core), ["r0", "r1", "vx0", "vx1"]);
+    assert!(core.ports().all(|(_, view)| view.filters.is_empty()));
+}
+
+#[test]
+fn the_ports_of_a_switch_are_ports_and_the_device_that_leads_there_never_is() {
+    let user = |ifindex, name: &str| Link { lower: Some(3), ..of_kind("dsa", link(ifindex, name)) };
+    let mut state = router();
+    state.extend([Event::Link(link(3, "eth0")), address(3, "10.1.0.1")]);
+    state.extend([Event::Link(user(4, "lan1")), address(4, "10.2.0.1")]);
+    state.extend([Event::Link(user(5, "lan2")), address(5, "10.3.0.1")]);
+    let (mut core, now) = started(Choice::default(), state);
+    assert_eq!(names(&core), ["r0", "r1", "lan1", "lan2"]);
+    let conduit =
+        "the device that leads to a switch (DSA) cannot be a port; name the ports of the switch: lan1, lan2";
+    assert_eq!(core.unfit(&link(3, "eth0")).as_deref(), Some(conduit));
+    let named = Choice { ports: vec!["eth0".to_owned(), "lan1".to_owned()], ..Choice::default() };
+    core.handle(now, Event::Chosen(named));
+    assert_eq!(names(&core), ["lan1"]);
 }
 
 /// The packets of a tunnel are not those of the port that carries it.
