@@ -82,8 +82,8 @@ fn all_are_fast(shunt: &Shunt) {
     assert!(fast.is_some(), "{}{}", shunt.done("flows"), shunt.done("status"));
 }
 
-/// The middle round trip is that of the line, which delays each direction by `delay`. A line whose threads had to wait for
-/// a CPU delayed some frames for longer, and which ones is not known.
+/// The middle round trip is that of the line, which delays each direction by `delay`. A line whose threads had to wait
+/// for a CPU delayed some frames for longer, and which ones is not known.
 #[track_caller]
 fn assert_median(line: &Line, delay: Duration, p50: f64) {
     let (truth, least) = (line.round_trip_ms(), 2.0 * delay.as_secs_f64() * 1000.0);
