@@ -199,7 +199,7 @@ impl Choice {
                 && unfit(network, link).is_none()
         } else {
             // A device that is a port stays one after a rename.
-            was_port || self.ports.contains(&link.name) && unfit(network, link).is_none()
+            (was_port || self.ports.contains(&link.name)) && unfit(network, link).is_none()
         }
     }
 

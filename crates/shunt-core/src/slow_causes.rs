@@ -1,7 +1,7 @@
 //! The lasting causes that keep traffic on the slow path: found in the state of the kernel, before any packet is
 //! counted.
 
-use crate::{Core, Link, LinkLayer, ports::upper_kind};
+use crate::{Core, Link, ports::upper_kind};
 use shunt_api::{FilterHook, PortFilter, SlowCause};
 use std::collections::BTreeSet;
 
@@ -167,7 +167,7 @@ impl Core {
             let below = "if it forwards traffic, name the devices below it with --port; `ip link show master";
             return cause(slow, format!("{below} {name}`"));
         }
-        match self.unfit(link).filter(|_| link.layer != LinkLayer::Ethernet) {
+        match self.unfit(link) {
             Some(why) => {
                 cause(format!("{slow} ({why})"), "nothing to do: traffic between the ports can be fast")
             }
@@ -183,7 +183,7 @@ impl Core {
 mod tests {
     use super::*;
     use crate::{
-        Choice, Event, Program, Statement,
+        Choice, Event, LinkLayer, Program, Statement,
         core::tests::{link, router, started},
     };
 

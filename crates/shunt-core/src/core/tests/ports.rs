@@ -133,8 +133,21 @@ fn the_ports_of_a_switch_are_ports_and_the_device_that_leads_there_never_is() {
     let conduit =
         "the device that leads to a switch (DSA) cannot be a port; name the ports of the switch: lan1, lan2";
     assert_eq!(core.unfit(&link(3, "eth0")).as_deref(), Some(conduit));
+    let causes = core.slow_causes(crate::TrackedCounts { untracked: 0, learned: 0 });
+    let of_eth0: Vec<_> = causes.iter().filter(|cause| cause.what.contains("eth0")).collect();
+    assert!(
+        of_eth0.iter().all(|cause| cause.what.contains(conduit) && !cause.remedy.contains("--port")),
+        "{of_eth0:?}"
+    );
     let named = Choice { ports: vec!["eth0".to_owned(), "lan1".to_owned()], ..Choice::default() };
-    core.handle(now, Event::Chosen(named));
+    core.handle(now, Event::Chosen(named.clone()));
+    assert_eq!(names(&core), ["lan1"]);
+
+    // The switch is found later.
+    let state = [router(), vec![Event::Link(link(3, "eth0")), address(3, "10.1.0.1")]].concat();
+    let (mut core, now) = started(named, state);
+    assert_eq!(names(&core), ["eth0"]);
+    core.handle(now, Event::Link(user(4, "lan1")));
     assert_eq!(names(&core), ["lan1"]);
 }
 
