@@ -19,14 +19,9 @@ pub struct PortView {
     pub filters: Vec<PortFilter>,
 }
 
-/// Whether a device sends and receives frames itself, not through a device below it.
+/// Whether a device that can be a port sends and receives packets of its own: they are not those of a device below it.
 fn is_leaf(link: &Link) -> bool {
-    match link.layer {
-        LinkLayer::Ethernet => {
-            link.hides_lower() || matches!(link.kind.as_deref(), None | Some("veth" | "tun" | "netkit"))
-        }
-        _ => unfit_without_ethernet(link).is_none(),
-    }
+    link.is_left_to_tc() || matches!(link.kind.as_deref(), None | Some("veth" | "tun"))
 }
 
 /// The reason why a device without an Ethernet header cannot be a port; `None` if it can be one.
@@ -193,14 +188,13 @@ fn explain_hidden_tags(network: &Network, plan: &mut BTreeMap<u32, PortView>) {
 
 impl Choice {
     fn is_port(&self, network: &Network, link: &Link, was_port: bool) -> bool {
-        if self.ports.is_empty() {
-            is_leaf(link)
-                && (network.forwards(link.ifindex) || network.bridges(link.ifindex))
-                && unfit(network, link).is_none()
+        let is_chosen = if self.ports.is_empty() {
+            is_leaf(link) && (network.forwards(link.ifindex) || network.bridges(link.ifindex))
         } else {
             // A device that is a port stays one after a rename.
-            (was_port || self.ports.contains(&link.name)) && unfit(network, link).is_none()
-        }
+            was_port || self.ports.contains(&link.name)
+        };
+        is_chosen && unfit(network, link).is_none()
     }
 
     /// The reason why a device is not a port.

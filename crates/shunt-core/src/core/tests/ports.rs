@@ -13,8 +13,7 @@ fn ports_are_the_devices_without_lower_devices_that_forward_traffic() {
     state.extend([Event::Link(vlan), Event::Link(link(7, "lan1")), address(6, "10.0.10.1")]);
     state.extend([Event::Link(link(8, "ll0")), address(8, "fe80::1")]); // every device has a link-local address
     let (core, _) = started(Choice::default(), state);
-    let names: Vec<_> = core.ports().map(|(link, _)| link.name.as_str()).collect();
-    assert_eq!(names, ["r0", "r1", "lan0", "lan1"]);
+    assert_eq!(names(&core), ["r0", "r1", "lan0", "lan1"]);
 }
 
 #[test]
@@ -44,8 +43,7 @@ fn an_upper_device_is_not_a_port_even_if_it_takes_the_name_of_one() {
 
 /// A device without an Ethernet header.
 fn without_ethernet(ifindex: u32, name: &str, kind: &str) -> Link {
-    let kind = Some(kind.to_owned());
-    Link { layer: LinkLayer::Absent, kind, bus: None, ..link(ifindex, name) }
+    Link { layer: LinkLayer::Absent, ..of_kind(kind, link(ifindex, name)) }
 }
 
 #[test]
