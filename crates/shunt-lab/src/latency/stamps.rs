@@ -108,6 +108,7 @@ pub(super) fn round_trip(near: [Option<Duration>; 2], far: [Option<Duration>; 2]
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{thread, time::Instant};
 
     const US: Duration = Duration::from_micros(1);
 
@@ -132,6 +133,17 @@ mod tests {
             socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         }
         a.connect(b.local_addr().unwrap()).unwrap();
+        // The kernel begins to stamp what it receives a moment later, by a thread of its own.
+        let begin = Instant::now();
+        loop {
+            a.send(b"first").unwrap();
+            if receive(&b, &mut [0; 64]).unwrap().stamps.kernel.is_some() {
+                break;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(20), "the kernel stamps nothing");
+            thread::sleep(Duration::from_millis(1));
+        }
+        sent::<8>(&a).unwrap();
         a.send(b"before it and the last 8").unwrap();
         let mut buffer = [0; 64];
         let got = receive(&b, &mut buffer).unwrap();
