@@ -5,7 +5,7 @@ mod settle;
 
 use crate::{
     Action, BridgeCalls, Cause, Choice, Event, EventSource, ExternalPorts, ExternalState, Netconf, PortView,
-    Program, Qdisc, Scope, Statement, Traffic,
+    Program, Qdisc, RulesPlace, Scope, Statement, Traffic,
     bridges::Tracking,
     changes::{ChangeDetails, Changes},
     known_macs::KnownMacs,
@@ -226,6 +226,8 @@ impl Core {
             Event::Rules => steps.actions.extend(self.rules_changed(now)),
             Event::RulesetRead(statements) => self.ruleset_read(now, Ok(statements), steps),
             Event::RulesetUnread(why) => self.ruleset_read(now, Err(why), steps),
+            Event::RulesAt(place) => steps.actions.extend(self.rules_changed_at(now, place)),
+            Event::RulesetPath(path) => self.ruleset.set_path(path),
             Event::LegacyRead(statements) => steps.actions.extend(self.legacy_read(Ok(statements))),
             Event::LegacyUnread(why) => steps.actions.extend(self.legacy_read(Err(why))),
             Event::AttachFailed { ifindex } => {
@@ -350,6 +352,12 @@ impl Core {
 
     fn ruleset_read(&mut self, now: Instant, result: Result<Vec<Statement>, String>, steps: &mut Steps) {
         steps.later.extend(self.ruleset.handle_read(now, result).map(|after| Action::ReadRuleset { after }));
+    /// Rules that no forwarded packet meets are read, too, but nothing has to wait for that.
+    fn rules_changed_at(&mut self, now: Instant, place: RulesPlace) -> Vec<Action> {
+        let read = self.ruleset.handle_change_at(now, place).map(|after| Action::ReadRuleset { after });
+        self.update_hold().into_iter().chain(read).collect()
+    }
+
         steps.replan = true;
     }
 

@@ -308,6 +308,10 @@ pub enum Event {
     Ruleset,
     /// Chains, rules or verdict maps of nftables changed, not only elements of sets. The new generation follows.
     Rules,
+    /// The same, of a single chain or set. It concerns forwarded packets only if they may come there.
+    RulesAt(RulesPlace),
+    /// Where forwarded packets may come, in the ruleset of the [`Event::RulesetRead`] that follows.
+    RulesetPath(BTreeSet<RulesPlace>),
     /// The ruleset was read: the statements that forwarded packets may meet.
     RulesetRead(Vec<Statement>),
     /// The ruleset could not be read; the text says why.
@@ -405,6 +409,19 @@ impl Event {
             Self::Route(Scope::Prefix { len: 0, .. }, _) | Self::RouteGone(Scope::Prefix { len: 0, .. }, _)
         )
     }
+}
+
+/// A chain of nftables, or a set or map.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RulesPlace {
+    /// The address family of its table (NFPROTO_*).
+    pub family: u8,
+    /// Its table.
+    pub table: String,
+    /// Its name.
+    pub name: String,
+    /// Whether it is a set or map.
+    pub is_set: bool,
 }
 
 /// What the external engine does now.

@@ -205,6 +205,8 @@ impl Network {
             | Event::Rests(_)
             | Event::Chosen(_)
             | Event::Rules
+            | Event::RulesAt(_)
+            | Event::RulesetPath(_)
             | Event::RulesetRead(_)
             | Event::RulesetUnread(_)
             | Event::LegacyRead(_)

@@ -1,9 +1,12 @@
 //! Finds the rules that a fast path cannot repeat, and the traffic that they affect.
 
-use crate::{Effect, PortView, Statement, Traffic, effect, network::Network, statement::counts_connections};
+use crate::{
+    Effect, PortView, RulesPlace, Statement, Traffic, effect, network::Network, statement::counts_connections,
+};
 use shunt_api::{Family, LimitChoice, RuleNote, RulesetStatus};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    mem,
     time::{Duration, Instant},
 };
 
@@ -24,6 +27,8 @@ pub(crate) struct Ruleset {
     /// The treatment of the traffic that rules limit.
     limits: LimitChoice,
     statements: Vec<Statement>,
+    /// Where forwarded packets may come.
+    path: BTreeSet<RulesPlace>,
     state: State,
     /// The earliest time of the next read.
     rest_until: Option<Instant>,
@@ -38,10 +43,44 @@ enum State {
     /// No read has been requested.
     #[default]
     New,
-    /// A read begins or has begun at `since`. `changed`: rules have changed after that, so another read is needed.
-    Reading { since: Instant, changed: bool },
+    /// A read begins or has begun at `since`, and rules have `changed` after that.
+    Reading { since: Instant, changed: Changed },
     /// The ruleset has not changed since it was read.
     Known,
+    /// As `Known` where forwarded packets may come. Elsewhere rules have changed, so a read begins or has begun at
+    /// `since`; elsewhere they have `changed` after that again.
+    Refreshing { since: Instant, changed: Changed },
+}
+
+/// Where rules have changed.
+#[derive(Debug)]
+enum Changed {
+    At(BTreeSet<RulesPlace>),
+    Anywhere,
+}
+
+impl Changed {
+    /// More places are not kept apart.
+    const PLACES_MAX: usize = 10_000;
+    const NOWHERE: Self = Self::At(BTreeSet::new());
+
+    fn add(&mut self, place: RulesPlace) {
+        match self {
+            Self::At(places) if places.len() < Self::PLACES_MAX => drop(places.insert(place)),
+            _ => *self = Self::Anywhere,
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        matches!(self, Self::At(places) if places.is_empty())
+    }
+
+    fn is_on(&self, path: &BTreeSet<RulesPlace>) -> bool {
+        match self {
+            Self::At(places) => !places.is_disjoint(path),
+            Self::Anywhere => true,
+        }
+    }
 }
 
 impl Ruleset {
@@ -59,19 +98,47 @@ impl Ruleset {
     }
 
     pub(crate) fn is_known(&self) -> bool {
-        matches!(self.state, State::Known)
+        matches!(self.state, State::Known | State::Refreshing { .. })
     }
 
-    /// Handles a change of rules. Returns the pause after which to read them; `None` if a read is requested or in
-    /// progress.
+    /// Handles a change of rules anywhere. Returns the pause after which to read them; `None` if a read is requested or
+    /// in progress.
     pub(crate) fn handle_change(&mut self, now: Instant) -> Option<Duration> {
+        if let State::Reading { since, changed } = &mut self.state {
+            if now >= *since {
+                *changed = Changed::Anywhere;
+            }
+            return None;
+        }
+        Some(self.request_read(now))
+    }
+
+    /// Handles a change of rules at a place, as [`Ruleset::handle_change`]. It holds nothing if forwarded packets do
+    /// not come there.
+    pub(crate) fn handle_change_at(&mut self, now: Instant, place: RulesPlace) -> Option<Duration> {
+        let is_aside = !self.path.contains(&place);
         match &mut self.state {
+            // Whether packets come there, the result of the read tells.
             State::Reading { since, changed } => {
-                *changed |= now >= *since;
+                if now >= *since {
+                    changed.add(place);
+                }
                 None
             }
-            State::New | State::Known => Some(self.request_read(now)),
+            State::Refreshing { since, changed } if is_aside => {
+                if now >= *since {
+                    changed.add(place);
+                }
+                None
+            }
+            State::Known if is_aside => Some(self.request_refresh(now)),
+            State::New | State::Known | State::Refreshing { .. } => Some(self.request_read(now)),
         }
+    }
+
+    /// Takes the places where forwarded packets may come.
+    pub(crate) fn set_path(&mut self, path: BTreeSet<RulesPlace>) {
+        self.path = path;
     }
 
     /// Handles the result of a read. Returns the pause after which to read again; `None` if no other read is needed.
@@ -80,7 +147,13 @@ impl Ruleset {
         now: Instant,
         result: Result<Vec<Statement>, String>,
     ) -> Option<Duration> {
-        let State::Reading { since, changed } = self.state else { return None };
+        let (since, changed) = match mem::take(&mut self.state) {
+            State::Reading { since, changed } | State::Refreshing { since, changed } => (since, changed),
+            state @ (State::New | State::Known) => {
+                self.state = state;
+                return None;
+            }
+        };
         let rest = match result {
             Ok(statements) => {
                 self.statements = statements;
@@ -93,8 +166,12 @@ impl Ruleset {
             }
         };
         self.rest_until = Some(now + rest);
-        if changed || self.read_error.is_some() {
+        // The first change after the read that leads packets elsewhere is itself at a place where they come.
+        if self.read_error.is_some() || changed.is_on(&self.path) {
             return Some(self.request_read(now));
+        }
+        if !changed.is_nothing() {
+            return Some(self.request_refresh(now));
         }
         self.state = State::Known;
         None
@@ -106,9 +183,20 @@ impl Ruleset {
     }
 
     fn request_read(&mut self, now: Instant) -> Duration {
-        let after = self.rest_until.map(|at| at.saturating_duration_since(now)).unwrap_or_default();
-        self.state = State::Reading { since: now + after, changed: false };
+        let after = self.rest(now);
+        self.state = State::Reading { since: now + after, changed: Changed::NOWHERE };
         after
+    }
+
+    fn request_refresh(&mut self, now: Instant) -> Duration {
+        let after = self.rest(now);
+        self.state = State::Refreshing { since: now + after, changed: Changed::NOWHERE };
+        after
+    }
+
+    /// The pause before the next read.
+    fn rest(&self, now: Instant) -> Duration {
+        self.rest_until.map(|at| at.saturating_duration_since(now)).unwrap_or_default()
     }
 
     /// The traffic from which nothing may be learned. While rules are unknown, any of them may have a statement that

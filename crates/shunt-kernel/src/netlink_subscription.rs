@@ -240,7 +240,7 @@ impl Subscribed {
                 NLMSG_NOOP | NLMSG_ERROR | NLMSG_DONE => {}
                 _ => match (self.translate)(&message) {
                     // A large commit sends thousands of these; one event is enough.
-                    Some(Event::Rules) if events.last() == Some(&Event::Rules) => {}
+                    event @ Some(Event::Rules | Event::RulesAt(_)) if events.last() == event.as_ref() => {}
                     event => events.extend(event),
                 },
             }
@@ -254,7 +254,7 @@ impl Subscribed {
 pub(crate) fn ruleset_event(message: &Message) -> Option<Event> {
     match message.kind {
         nftables::NEWGEN => Some(Event::Ruleset),
-        _ => nftables::concerns_rules(message).then_some(Event::Rules),
+        _ => nftables::rules_event(message),
     }
 }
 

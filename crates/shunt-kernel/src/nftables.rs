@@ -24,16 +24,19 @@ use lookups::Lookups;
 use message::{Chain, FIXED_BYTES, Rule, Set};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use nix::libc;
-use shunt_core::Statement;
-use std::collections::HashMap;
+use shunt_core::{Event, RulesPlace, Statement};
+use std::collections::{BTreeSet, HashMap};
 
 const SUBSYSTEM: u16 = 10 << 8;
 const NEWCHAIN: u16 = SUBSYSTEM | 3;
 const GETCHAIN: u16 = SUBSYSTEM | 4;
+const DELCHAIN: u16 = SUBSYSTEM | 5;
 const NEWRULE: u16 = SUBSYSTEM | 6;
 const GETRULE: u16 = SUBSYSTEM | 7;
+const DELRULE: u16 = SUBSYSTEM | 8;
 const NEWSET: u16 = SUBSYSTEM | 9;
 const GETSET: u16 = SUBSYSTEM | 10;
+const DELSET: u16 = SUBSYSTEM | 11;
 const NEWSETELEM: u16 = SUBSYSTEM | 12;
 const GETSETELEM: u16 = SUBSYSTEM | 13;
 const DELSETELEM: u16 = SUBSYSTEM | 14;
@@ -68,11 +71,20 @@ struct ObjectName {
     name: String,
 }
 
+impl ObjectName {
+    fn of_kind(self, is_set: bool) -> RulesPlace {
+        let Self { family, table, name } = self;
+        RulesPlace { family, table, name, is_set }
+    }
+}
+
 /// What forwarded packets may meet in the ruleset.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct NftablesRuleset {
     /// The statements that they may meet.
     pub statements: Vec<Statement>,
+    /// The chains that they may pass, and the sets that the rules of these use.
+    pub path: BTreeSet<RulesPlace>,
     /// The sets whose elements concern only packets with their address.
     pub address_sets: Vec<AddressSet>,
 }
@@ -108,14 +120,33 @@ fn is_missing(e: &std::io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::EINVAL | libc::EOPNOTSUPP))
 }
 
-/// Whether the result of [`read_ruleset`] may differ after the change that a notification reports.
-pub(crate) fn concerns_rules(message: &Message) -> bool {
+/// Whether a chain may have got another name, by which the last read does not know it.
+fn is_renamed(message: &Message) -> bool {
+    message.kind == NEWCHAIN && i32::from(message.flags) & libc::NLM_F_CREATE == 0
+}
+
+/// The event of a notification after which the result of [`read_ruleset`] may differ; `None` if it cannot.
+pub(crate) fn rules_event(message: &Message) -> Option<Event> {
+    let payload = message.payload;
+    let at = |place: Option<ObjectName>, is_set| {
+        Some(place.map_or(Event::Rules, |place| Event::RulesAt(place.of_kind(is_set))))
+    };
     match message.kind {
-        NEWSETELEM | DELSETELEM => message::leads_to_chains(message.payload),
-        NEWGEN | GETGEN => false,
+        NEWSETELEM | DELSETELEM => {
+            let place = message::elements(payload).map(|(place, _, _)| place);
+            message::leads_to_chains(payload).then(|| at(place, true)).flatten()
+        }
+        NEWRULE | DELRULE => at(message::expressions(payload).map(|(chain, _)| chain), false),
+        NEWSET | DELSET => at(message::set(payload).map(|(place, _)| place), true),
+        // Packets come to a new chain only by a rule or an element, which are reported, too.
+        NEWCHAIN | DELCHAIN => match message::chain(payload) {
+            Some(chain) if path::is_base_on_path(&chain) || is_renamed(message) => Some(Event::Rules),
+            chain => at(chain.map(|chain| chain.at), false),
+        },
+        NEWGEN | GETGEN => None,
         // Counters, quotas and other objects; they take effect only through rules that use them.
-        NEWOBJ..=DELFLOWTABLE => false,
-        kind => kind & 0xff00 == SUBSYSTEM,
+        NEWOBJ..=DELFLOWTABLE => None,
+        kind => (kind & 0xff00 == SUBSYSTEM).then_some(Event::Rules),
     }
 }
 
@@ -128,7 +159,11 @@ pub(crate) fn parse<'a>(messages: impl Iterator<Item = Message<'a>>) -> Nftables
 
 impl Ruleset {
     fn result(&self) -> NftablesRuleset {
-        NftablesRuleset { statements: path::statements(self), address_sets: lookups::address_sets(self) }
+        NftablesRuleset {
+            statements: path::statements(self),
+            path: path::places(self),
+            address_sets: lookups::address_sets(self),
+        }
     }
 
     async fn read(channel: &mut Channel) -> Result<Self, Error> {

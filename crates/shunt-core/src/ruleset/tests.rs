@@ -60,6 +60,50 @@ fn a_new_generation_without_changed_rules_is_not_read() {
 }
 
 #[test]
+fn rules_that_no_forwarded_packet_meets_are_read_while_flows_are_learned() {
+    let place =
+        |name: &str| RulesPlace { family: 2, table: "nat".to_owned(), name: name.to_owned(), is_set: false };
+    let (mut core, t) = idle();
+    let path = || Event::RulesetPath([place("on")].into());
+    core.handle(t, path());
+    assert_eq!(core.handle(t, Event::RulesAt(place("off"))), [AT_ONCE]);
+    assert_eq!(core.handle(t, Event::RulesAt(place("off"))), []);
+    // What changes during the read is read later.
+    core.handle(t, path());
+    assert_eq!(core.handle(t, Event::RulesetRead(Vec::new())), [Action::ReadRuleset { after: REST_MIN }]);
+    // A rule that forwarded packets meet, meanwhile: nothing is learned before it is read.
+    assert_eq!(
+        core.handle(t, Event::RulesAt(place("on"))),
+        [Action::Hold(Traffic::ALL), Action::ReadRuleset { after: REST_MIN }]
+    );
+    // During that read, changes elsewhere are seen for what they are once the path is known.
+    let t = t + REST_MIN;
+    assert_eq!(core.handle(t, Event::RulesAt(place("off"))), []);
+    core.handle(t, path());
+    let refresh = Action::ReadRuleset { after: REST_MIN };
+    assert_eq!(core.handle(t, Event::RulesetRead(Vec::new())), [Action::Hold(NONE), refresh]);
+    let t = t + REST_MIN;
+    core.handle(t, path());
+    assert_eq!(core.handle(t, Event::RulesetRead(Vec::new())), []);
+    // A place that is on the path since that read.
+    let t = t + 9 * REST_MAX;
+    let hold_and_read = [Action::Hold(Traffic::ALL), AT_ONCE];
+    assert_eq!(core.handle(t, Event::RulesAt(place("on"))), hold_and_read);
+    assert_eq!(core.handle(t, Event::RulesAt(place("off"))), []);
+    core.handle(t, Event::RulesetPath([place("on"), place("off")].into()));
+    assert_eq!(core.handle(t, Event::RulesetRead(Vec::new())), [Action::ReadRuleset { after: REST_MIN }]);
+}
+
+#[test]
+fn a_failed_read_of_rules_aside_holds_everything() {
+    let (mut core, t) = idle();
+    let place = RulesPlace { family: 2, table: "nat".to_owned(), name: "off".to_owned(), is_set: false };
+    assert_eq!(core.handle(t, Event::RulesAt(place)), [AT_ONCE]);
+    let actions = core.handle(t, Event::RulesetUnread("EPERM".to_owned()));
+    assert!(actions.contains(&Action::Hold(Traffic::ALL)), "{actions:?}");
+}
+
+#[test]
 fn changes_before_a_read_begins_need_no_other_read() {
     let (mut core, t) = idle();
     core.handle(t, Event::Rules);

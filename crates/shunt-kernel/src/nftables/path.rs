@@ -7,7 +7,7 @@ use super::{
     message::{Chain, Hook, Rule, RuleEffects, Set},
 };
 use crate::packet_path::{self, Branch, Findings, Matched, Outcome, Verdict};
-use shunt_core::{Effect, Statement, Traffic, effect};
+use shunt_core::{Effect, RulesPlace, Statement, Traffic, effect};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::Duration,
@@ -75,7 +75,36 @@ pub(super) fn depends_on_traffic(ruleset: &Ruleset) -> bool {
         || ruleset.sets.values().any(|set| in_effects(&set.effects))
 }
 
+/// Whether a chain is a base chain that forwarded packets pass.
+pub(super) fn is_base_on_path(chain: &Chain) -> bool {
+    chain.hook.as_ref().is_some_and(|hook| is_on_path(chain.at.family, hook))
+}
+
+/// The chains that forwarded packets may pass, and the sets that the rules of these use.
+pub(super) fn places(ruleset: &Ruleset) -> BTreeSet<RulesPlace> {
+    let rules = by_chain(ruleset);
+    let bases = ruleset.chains.iter().filter(|chain| is_base_on_path(chain));
+    let chains: HashSet<ObjectName> =
+        bases.flat_map(|base| reachable_chains(&base.at, &rules, ruleset)).collect();
+    let sets_of = |chain: &ObjectName| {
+        let rules = rules.get(chain).into_iter().flatten();
+        let names = rules.flat_map(|rule| &rule.effects.sets).cloned();
+        let table = chain.clone();
+        names.map(move |name| ObjectName { name, ..table.clone() }.of_kind(true)).collect::<Vec<_>>()
+    };
+    let sets: Vec<RulesPlace> = chains.iter().flat_map(sets_of).collect();
+    chains.into_iter().map(|chain| chain.of_kind(false)).chain(sets).collect()
+}
+
 type RulesByChain<'a> = HashMap<&'a ObjectName, Vec<&'a Rule>>;
+
+fn by_chain(ruleset: &Ruleset) -> RulesByChain<'_> {
+    let mut rules: RulesByChain = HashMap::new();
+    for rule in &ruleset.rules {
+        rules.entry(&rule.chain).or_default().push(rule);
+    }
+    rules
+}
 
 /// What is known about a statement of a rule.
 struct Found {
@@ -86,10 +115,7 @@ struct Found {
 
 /// The statements that a forwarded packet may meet.
 pub(super) fn statements(ruleset: &Ruleset) -> Vec<Statement> {
-    let mut rules: RulesByChain = HashMap::new();
-    for rule in &ruleset.rules {
-        rules.entry(&rule.chain).or_default().push(rule);
-    }
+    let rules = by_chain(ruleset);
     let follows = depends_on_traffic(ruleset);
     let mut found: BTreeMap<(u8, &str, &str, u64, &str), Found> = BTreeMap::new();
     for base in &ruleset.chains {

@@ -272,12 +272,57 @@ fn messages_of_two_generations_make_a_torn_ruleset() {
 
 #[test]
 fn set_elements_concern_rules_if_they_lead_to_a_chain_or_queue() {
-    let concerns =
-        |answer: &Answer| Messages(answer.0.bytes()).all(|message| concerns_rules(&message.unwrap()));
-    assert!(concerns(&Answer::default().elements(IPV4, "ways", &[(ACCEPT, ""), (JUMP, "a")])));
-    assert!(concerns(&Answer::default().elements(IPV4, "ways", &[(QUEUE_5, "")])));
-    assert!(!concerns(&Answer::default().elements(IPV4, "ways", &[(ACCEPT, ""), (0, "")])));
-    assert!(concerns(&forward(IPV4)));
+    let at_ways = Some(Event::RulesAt(place("ways", true)));
+    assert_eq!(event(&Answer::default().elements(IPV4, "ways", &[(ACCEPT, ""), (JUMP, "a")])), at_ways);
+    assert_eq!(event(&Answer::default().elements(IPV4, "ways", &[(QUEUE_5, "")])), at_ways);
+    assert_eq!(event(&Answer::default().elements(IPV4, "ways", &[(ACCEPT, ""), (0, "")])), None);
+}
+
+/// The event of the last message.
+fn event(answer: &Answer) -> Option<Event> {
+    Messages(answer.0.bytes()).last().and_then(|message| rules_event(&message.unwrap()))
+}
+
+fn place(name: &str, is_set: bool) -> RulesPlace {
+    RulesPlace { family: IPV4, table: "fw".to_owned(), name: name.to_owned(), is_set }
+}
+
+#[test]
+fn changes_of_rules_name_their_chain_and_base_chains_on_the_path_concern_all() {
+    let at = |name: &str| Some(Event::RulesAt(place(name, false)));
+    assert_eq!(event(&Answer::default().rule(IPV4, "a", 1, &[&plain("queue")])), at("a"));
+    assert_eq!(
+        event(&Answer::default().set(IPV4, "ways", |_| ())),
+        Some(Event::RulesAt(place("ways", true)))
+    );
+    assert_eq!(event(&forward(IPV4)), Some(Event::Rules));
+    let nat = Some((2, "nat", &[][..]));
+    // Without NLM_F_CREATE, as here, a chain may have been renamed.
+    assert_eq!(event(&Answer::default().chain(IPV4, "a", nat)), Some(Event::Rules));
+    let created = |answer: Answer| {
+        let message = Messages(answer.0.bytes()).last().unwrap().unwrap();
+        rules_event(&Message { flags: libc::NLM_F_CREATE as u16, ..message })
+    };
+    assert_eq!(created(Answer::default().chain(IPV4, "a", nat)), at("a"));
+    assert_eq!(created(Answer::default().chain(IPV4, "a", None)), at("a"));
+    assert_eq!(created(forward(IPV4)), Some(Event::Rules));
+    assert_eq!(event(&Answer::default().message(SUBSYSTEM, IPV4, |_| ())), Some(Event::Rules), "a table");
+}
+
+#[test]
+fn the_path_has_the_chains_and_sets_that_forwarded_packets_may_come_to() {
+    let ruleset = forward(IPV4)
+        .chain(IPV4, "prerouting", Some((0, "nat", &[])))
+        .rule(IPV4, "forward", 1, &[&named("lookup", 1, "ways"), &immediate(JUMP, "a")])
+        .rule(IPV4, "prerouting", 2, &[&named("lookup", 1, "services"), &immediate(JUMP, "service")])
+        .rule(IPV4, "service", 3, &[&immediate(GOTO, "endpoint")])
+        .set(IPV4, "ways", |b| b.put(6, &0xffff_ff00_u32.to_be_bytes()))
+        .set(IPV4, "services", |b| b.put(6, &0xffff_ff00_u32.to_be_bytes()))
+        .elements(IPV4, "ways", &[(JUMP, "b")])
+        .elements(IPV4, "services", &[(JUMP, "service")])
+        .ruleset();
+    let chains = ["a", "b", "forward"].map(|name| place(name, false));
+    assert_eq!(path::places(&ruleset), chains.into_iter().chain([place("ways", true)]).collect());
 }
 
 #[test]
@@ -291,7 +336,7 @@ fn a_truncated_message_is_parsed_without_panic() {
         for len in 0..message.payload.len() {
             let mut ruleset = Ruleset::default();
             ruleset.add(&Message { payload: &message.payload[..len], ..message });
-            let _ = (path::statements(&ruleset), concerns_rules(&message));
+            let _ = (path::statements(&ruleset), rules_event(&message));
         }
     }
 }

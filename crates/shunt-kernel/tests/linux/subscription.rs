@@ -2,8 +2,8 @@
 
 use crate::{listener::Listener, netns::sh};
 use shunt_core::{
-    DefaultRoute, Event, EventSource, LinkLayer, Netconf, NextHop, Qdisc, RouteChange, RouteDetails, Scope,
-    Sysctl, SysctlOf, TcChange, TcObject, TcTurn,
+    DefaultRoute, Event, EventSource, LinkLayer, Netconf, NextHop, Qdisc, RouteChange, RouteDetails,
+    RulesPlace, Scope, Sysctl, SysctlOf, TcChange, TcObject, TcTurn,
 };
 use shunt_wire::Mac;
 use std::net::IpAddr;
@@ -182,14 +182,18 @@ fn a_neighbour_is_reported_with_each_change_of_its_mac() {
 }
 
 #[test]
-fn a_commit_of_nftables_is_one_event_and_a_second_one_if_rules_changed() {
+fn a_commit_of_nftables_is_one_event_and_others_say_where_rules_changed() {
     Listener::in_new_namespace(|mut listener| {
         listener.events_so_far();
         sh(
             "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; add set ip t s { type \
             ipv4_addr; }; add rule ip t c ip saddr @s drop; add element ip t s { 192.0.2.1, 192.0.2.2 }'",
         );
-        assert_eq!(listener.events_so_far(), [Event::Rules, Event::Ruleset]);
+        let at = |name: &str, is_set| {
+            Event::RulesAt(RulesPlace { family: 2, table: "t".to_owned(), name: name.to_owned(), is_set })
+        };
+        let first = [Event::Rules, at("s", true), at("c", false), Event::Ruleset];
+        assert_eq!(listener.events_so_far(), first);
         sh("nft add element ip t s '{ 192.0.2.3 }'; nft delete element ip t s '{ 192.0.2.1 }'");
         assert_eq!(
             listener.events_so_far(),
@@ -197,13 +201,16 @@ fn a_commit_of_nftables_is_one_event_and_a_second_one_if_rules_changed() {
             "a set of addresses changes no rules"
         );
         sh("nft 'add map ip t m { type ipv4_addr : verdict; }; add chain ip t d'");
-        assert_eq!(listener.events_so_far(), [Event::Rules, Event::Ruleset]);
+        assert_eq!(listener.events_so_far(), [at("m", true), at("d", false), Event::Ruleset]);
+        sh("nft 'rename chain ip t d e'; nft 'rename chain ip t e d'");
+        assert_eq!(listener.events_so_far(), [Event::Rules, Event::Ruleset, Event::Rules, Event::Ruleset]);
         sh("nft 'add element ip t m { 192.0.2.1 : jump d, 192.0.2.2 : accept }'");
-        assert_eq!(listener.events_so_far(), [Event::Rules, Event::Ruleset], "a new jump");
+        assert_eq!(listener.events_so_far(), [at("m", true), Event::Ruleset], "a new jump");
         sh("nft 'delete element ip t m { 192.0.2.2 }'");
         assert_eq!(listener.events_so_far(), [Event::Ruleset], "an accept leads nowhere");
         sh("nft flush ruleset");
-        assert_eq!(listener.events_so_far(), [Event::Rules, Event::Ruleset]);
+        let events = listener.events_so_far();
+        assert!(events.contains(&Event::Rules) && events.last() == Some(&Event::Ruleset), "{events:?}");
         sh("nft list ruleset");
         assert_eq!(listener.events_so_far(), []);
     });

@@ -10,7 +10,7 @@ use tokio::{runtime::Handle, task::spawn_blocking};
 
 /// The result of a read.
 pub(super) struct RulesetRead {
-    event: Event,
+    events: Vec<Event>,
     address_sets: Vec<AddressSet>,
     /// The count of changes of rules before the read.
     at: u32,
@@ -54,16 +54,19 @@ async fn read_ruleset(after: Duration, changes: RuleChanges) -> RulesetRead {
     let read = spawn_blocking(move || runtime.block_on(shunt_kernel::read_ruleset())).await;
     let read =
         read.map_err(|error| error.to_string()).and_then(|read| read.map_err(|error| error.to_string()));
-    let (event, address_sets) = match read {
-        Ok(ruleset) => (Event::RulesetRead(ruleset.statements), ruleset.address_sets),
+    let (events, address_sets) = match read {
+        Ok(ruleset) => {
+            let events = vec![Event::RulesetPath(ruleset.path), Event::RulesetRead(ruleset.statements)];
+            (events, ruleset.address_sets)
+        }
         Err(error) => {
             tracing::warn!(
                 "cannot read the nftables ruleset: {error}; nothing is learned until it can be read"
             );
-            (Event::RulesetUnread(error), Vec::new())
+            (vec![Event::RulesetUnread(error)], Vec::new())
         }
     };
-    RulesetRead { event, address_sets, at }
+    RulesetRead { events, address_sets, at }
 }
 
 impl Daemon {
@@ -75,7 +78,7 @@ impl Daemon {
                 "cannot describe sets to the programs, so each of their elements concerns every flow: {error}"
             );
         }
-        self.handle(read.event);
+        self.handle_all(read.events);
         self.record_hold();
     }
 }
