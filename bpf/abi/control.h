@@ -49,6 +49,12 @@ struct shunt_port {
 };
 _Static_assert(sizeof(struct shunt_port) == 8, "shunt_port is ABI");
 
+/* A set of ports: bit N % 64 of word N / 64 for the port in slot N. */
+struct shunt_slots {
+	__u64 words[SHUNT_PORTS_MAX / 64];
+};
+_Static_assert(sizeof(struct shunt_slots) == 128, "shunt_slots is ABI");
+
 /* Where XDP sends the frames of a port: the kernel's struct bpf_devmap_val. */
 struct shunt_xdp_exit {
 	__u32 ifindex;
@@ -61,7 +67,7 @@ struct shunt_port_cache {
 	struct shunt_port by_ifindex[SHUNT_PORTS_MAX]; /* by the low bits of the ifindex; on collision, the last port */
 	__u32 ifindex[SHUNT_PORTS_MAX]; /* by slot; 0 if the slot is free */
 };
-_Static_assert(sizeof(struct shunt_port_cache) == 768, "shunt_port_cache is ABI");
+_Static_assert(sizeof(struct shunt_port_cache) == 12 * 1024, "shunt_port_cache is ABI");
 
 /* Per port and CPU. Packets as the hook sees them: a GRO or GSO aggregate is one. Bytes from the L3 header on. */
 struct shunt_counters {

@@ -24,7 +24,7 @@ struct shunt_external {
 	__u32 inject_next; /* the next frame to pass to Linux */
 	__u32 copy_vlan; /* the engine copies frames with this outer VLAN ID from port to port; 0 for none */
 	__u32 _own_line[11]; /* XDP reads the line above for each packet; what follows changes with each batch */
-	struct shunt_external_port ports[SHUNT_PORTS_MAX]; /* by slot */
+	struct shunt_external_port ports[SHUNT_EXTERNAL_PORTS_MAX]; /* by slot */
 };
 _Static_assert(sizeof(struct shunt_external) == 64 + 48 * 64, "shunt_external is ABI");
 

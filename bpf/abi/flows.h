@@ -103,15 +103,13 @@ struct shunt_flow {
 	};
 	__u8 in_dmac[6]; /* zeros if the ingress port is without layer 2 */
 	__u8 l2[SHUNT_L2_MAX]; /* the whole new L2 header: MACs, tags, EtherType */
-	__u8 in_slot;
-	__u8 out_slot;
+	__u16 in_slot;
+	__u16 out_slot;
 	__u16 l4_delta; /* ones' complement sum of new minus old addresses and ports */
 	__u16 l4_delta_addr; /* ones' complement sum of new minus old addresses */
-	__u8 home_cpu; /* the CPU that counts without atomics, or enum shunt_home_cpu */
-	__u8 reported; /* low byte of seen_ticks, bit 0 set, when silence was reported; 0 once used again */
 	__u16 class_bits; /* DSCP and VLAN priorities the flow was learned with, see struct shunt_packet */
-	__u8 in_ttl; /* TTL or hop limit the flow was learned with */
-	__u8 _zero; /* so that class_bits and in_ttl are compared as one word */
+	__u8 in_ttl; /* TTL or hop limit the flow was learned with; compared with class_bits as one word */
+	__u8 home_cpu; /* the CPU that counts without atomics, or enum shunt_home_cpu */
 	__be16 sport_be; /* new source port; copied together with the destination port */
 	__be16 dport_be; /* new destination port */
 	__u32 mark; /* skb->mark as Linux left it */
@@ -122,7 +120,6 @@ struct shunt_flow {
 	__u64 tcp_position; /* of the last packet, see shunt_tcp_position(); 0 if unknown */
 };
 _Static_assert(sizeof(struct shunt_flow) == 96, "shunt_flow is ABI");
-_Static_assert((int)SHUNT_PORTS_MAX <= 256, "a slot fits a byte");
 
 /*
  * Two cache lines: the loader has the table begin on one. The first one holds the key, so a forwarded packet touches no
@@ -152,8 +149,10 @@ struct shunt_cold {
 		__u32 next_free; /* while the entry is free: the next free entry, plus one */
 		__u32 blind_ticks; /* while it is in use: when a blind FIN or RST was last reported */
 	};
+	__u32 silent_ticks; /* seen_ticks, bit 0 set, when silence was reported; 0 once used again */
+	__u32 _pad;
 };
-_Static_assert(sizeof(struct shunt_cold) == 24, "shunt_cold is ABI");
+_Static_assert(sizeof(struct shunt_cold) == 32, "shunt_cold is ABI");
 
 /*
  * A bucket of the index. A slot holds the number of an entry plus one, and in its upper byte a digest of the key's

@@ -65,10 +65,10 @@ struct shunt_final {
 	__u64 bytes;
 	__u32 learned_ticks; /* first proof */
 	__u16 tags[SHUNT_TAGS_MAX]; /* enum shunt_tag_bits; outermost first */
+	__u16 in_slot;
 	__u8 kind; /* enum shunt_final_kind */
-	__u8 in_slot;
 	__u8 why; /* enum shunt_reason: why the flow was retired */
-	__u8 _pad[5];
+	__u8 _pad[4];
 };
 _Static_assert(sizeof(struct shunt_final) == 88, "shunt_final is ABI");
 

@@ -54,7 +54,7 @@ struct shunt_edit {
 	/* refused_why is 0 if the last refusal was of another tuple, fingerprint unless pkts are all of this one */
 	struct shunt_sighting sighting;
 };
-_Static_assert(sizeof(struct shunt_edit) == 232, "shunt_edit is ABI");
+_Static_assert(sizeof(struct shunt_edit) == 240, "shunt_edit is ABI");
 
 /* Begins or ends a sample of the slow path. */
 struct shunt_sample {

@@ -7,7 +7,8 @@
 
 enum {
 	SHUNT_ABI_VERSION = 1, /* checked by processes that read the control block of a running daemon */
-	SHUNT_PORTS_MAX = 64,
+	SHUNT_PORTS_MAX = 1024, /* a power of two; the slots of ports are below it */
+	SHUNT_EXTERNAL_PORTS_MAX = 64, /* a power of two; the external engine serves ports with slots below it */
 	SHUNT_TAGS_MAX = 2,
 	SHUNT_L2_MAX = 14 + 4 * SHUNT_TAGS_MAX,
 	SHUNT_L3_MAX = 40,

@@ -135,7 +135,7 @@ static __always_inline enum shunt_reason shunt_decide_as(const struct shunt_flow
 		if (shunt_unlikely(!shunt_before(now, f->reprove_at_ticks)) && shunt_proves(f, p, control, now))
 			return SHUNT_REPROVE;
 		/* A flow is learned from packets that shunt_admit() takes, so its TTL is more than 1. */
-		if (shunt_unlikely(p->class_and_ttl != *(const __u32 *)&f->class_bits))
+		if (shunt_unlikely(!shunt_same_class_and_ttl(p->class_and_ttl, *(const __u32 *)&f->class_bits)))
 			return SHUNT_CLASS;
 	} else if (shunt_ttl_of(p->class_and_ttl) <= 1) {
 		return SHUNT_TTL;

@@ -90,6 +90,10 @@ static __always_inline int shunt_proved(struct shunt_headers *in, const struct s
 	return !differ;
 }
 
+_Static_assert(__builtin_offsetof(struct shunt_flow, class_bits) - __builtin_offsetof(struct shunt_flow, in_dmac) ==
+		       6 + SHUNT_L2_MAX + 4 * 2,
+	       "only what shunt_same_action() compares lies between");
+
 /*
  * Whether an existing flow has the same action as `f`. The conditions of learning may differ: the largest size, the
  * engine, DSCP, VLAN priorities and TTL, and without conntrack, which direction counts as the original one.
@@ -99,7 +103,8 @@ static __always_inline int shunt_same_action(__u32 family, const struct shunt_fl
 {
 	/* The fields from in_dmac to l4_delta_addr are contiguous. */
 	const __u32 words =
-		(__builtin_offsetof(struct shunt_flow, home_cpu) - __builtin_offsetof(struct shunt_flow, in_dmac)) / 2;
+		(__builtin_offsetof(struct shunt_flow, class_bits) - __builtin_offsetof(struct shunt_flow, in_dmac)) /
+		2;
 	__u8 named = f->flags & SHUNT_FLOW_UNTRACKED ? SHUNT_FLOW_REPLY : 0;
 	int differ = (have->flags ^ f->flags) & ~(SHUNT_FLOW_XDP | SHUNT_FLOW_UNREPLIED | named);
 

@@ -17,7 +17,7 @@ struct shunt_packet {
 	__u64 tcp_position; /* see shunt_tcp_position(); 0 for UDP */
 	__be16 tpid_be[SHUNT_TAGS_MAX]; /* outermost first, including a tag that the driver stripped */
 	__be16 tci_be[SHUNT_TAGS_MAX];
-	/* As in struct shunt_flow, to be compared as one word. */
+	/* The first three bytes as in struct shunt_flow, see shunt_same_class_and_ttl(). */
 	union {
 		struct {
 			/* DSCP in 0xfc, priority and DEI of the outer tag in 0xf00, of the inner in 0xf000 */
@@ -46,6 +46,12 @@ static __always_inline __u32 shunt_class_and_ttl(__u16 class_bits, __u8 ttl)
 #else
 	return (__u32)class_bits << 16 | (__u32)ttl << 8;
 #endif
+}
+
+/* Whether a packet's word and that of a flow, which ends in another member, have the same class and TTL. */
+static __always_inline int shunt_same_class_and_ttl(__u32 of_packet, __u32 of_flow)
+{
+	return !((of_packet ^ of_flow) & shunt_class_and_ttl(0xffff, 0xff));
 }
 
 /* The TTL, from the whole word: clang would split the word early for a member that is rarely needed. */

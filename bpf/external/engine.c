@@ -332,6 +332,7 @@ static __always_inline enum shunt_reason rewrite(__u32 family, const struct shun
 	__u32 have = frame->data_end - frame->data, want = p->l2_bytes + p->l3_bytes, entry, l2_bytes;
 	struct shunt_flow *f = flow_of(family, w, &entry);
 	enum shunt_reason why;
+	__u16 out_slot;
 
 	if (!f) {
 		frame->late = waited_too_long(w, f, jiffies);
@@ -348,7 +349,8 @@ static __always_inline enum shunt_reason rewrite(__u32 family, const struct shun
 		frame->late = waited_too_long(w, f, jiffies);
 		return why;
 	}
-	if (shunt_unlikely(!(reachable >> (f->out_slot % SHUNT_PORTS_MAX) & 1)))
+	out_slot = *(volatile __u16 *)&f->out_slot;
+	if (shunt_unlikely(out_slot >= SHUNT_EXTERNAL_PORTS_MAX || !(reachable >> out_slot & 1)))
 		return SHUNT_PORT;
 	if (shunt_unlikely(have < want || (family == 4 && !shunt_ipv4_header_good((void *)l3))))
 		return SHUNT_BAD_HEADER;
@@ -364,7 +366,7 @@ static __always_inline enum shunt_reason rewrite(__u32 family, const struct shun
 	frame->data = l3 - l2_bytes;
 	shunt_copy_l2(frame->data, f->l2, f->out_tags);
 	frame->l3_bytes = p->l3_bytes;
-	frame->out_slot = f->out_slot % SHUNT_PORTS_MAX;
+	frame->out_slot = out_slot;
 	frame->dscp = (p->class_bits & SHUNT_DSCP_MASK) >> 2;
 	frame->mark = f->mark;
 	f->tcp_position = p->tcp_position;

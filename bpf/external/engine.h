@@ -14,8 +14,8 @@ enum {
 	SHUNT_BATCH = 64, /* packets that are on their way through the engine at the same time */
 	/* Bytes that must be free before a frame: for tags, or for struct shunt_flow_id. */
 	SHUNT_FRAME_ROOM = sizeof(struct shunt_flow_id),
-	/* The first SHUNT_PORTS_MAX queue pairs are the ports by slot; the others are further queues of theirs. */
-	SHUNT_QUEUE_PAIRS_MAX = 2 * SHUNT_PORTS_MAX,
+	/* The first half are the ports by slot; the others are further queues of theirs. */
+	SHUNT_QUEUE_PAIRS_MAX = 2 * SHUNT_EXTERNAL_PORTS_MAX,
 };
 _Static_assert(SHUNT_FRAME_ROOM >= (int)SHUNT_L2_GROWTH, "there is room for tags");
 
@@ -92,7 +92,7 @@ struct shunt_engine {
 	__u32 copy_slots[2];
 	__u64 reachable; /* slots of the ports that packets may leave by */
 	struct shunt_frame batch[SHUNT_BATCH]; /* received and rewritten; to be sent in this order */
-	struct shunt_ingress_counters counters[SHUNT_PORTS_MAX];
+	struct shunt_ingress_counters counters[SHUNT_EXTERNAL_PORTS_MAX];
 	__u64 bad_descs; /* descriptors outside the packet memory */
 };
 

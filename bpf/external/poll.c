@@ -122,7 +122,7 @@ static __u64 handle_at(__u64 handle)
 /* Counts a frame as dropped that was counted as forwarded when it was queued. */
 static void drop_queued(struct shunt_engine *e, const struct shunt_queued *item)
 {
-	struct shunt_ingress_counters *c = &e->counters[(item->handle >> HANDLE_SLOT) % SHUNT_PORTS_MAX];
+	struct shunt_ingress_counters *c = &e->counters[(item->handle >> HANDLE_SLOT) % SHUNT_EXTERNAL_PORTS_MAX];
 
 	c->pkts--;
 	c->bytes -= item->bytes - (item->handle >> HANDLE_REST & 0xff);
@@ -319,7 +319,7 @@ __u32 shunt_engine_send(struct shunt_engine *e, __u64 now_ns)
 {
 	__u32 sent = 0;
 
-	for (__u32 slot = 0; slot < SHUNT_PORTS_MAX && slot < e->pairs_end; slot++)
+	for (__u32 slot = 0; slot < SHUNT_EXTERNAL_PORTS_MAX && slot < e->pairs_end; slot++)
 		if (e->pairs[slot].ifindex && e->pairs[slot].sched)
 			sent += drain(e, slot, now_ns);
 	return sent;

@@ -9,7 +9,7 @@
 #include <linux/types.h>
 
 enum {
-	QUALITY_PORTS = 64,
+	QUALITY_PORTS = 1024,
 	QUALITY_FLOWS = 8192, /* connections that are followed, each at both of its ports */
 	QUALITY_OPENING = 4096, /* those that have not been answered yet */
 	QUALITY_HOSTS = 512, /* a host on the LAN side and on the WAN side: two */

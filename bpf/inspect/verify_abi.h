@@ -15,7 +15,7 @@ enum {
 	/* What a packet costs of the window besides its bytes. */
 	VERIFY_PACKET_COST = 1024,
 	/* Ports with an XDP program. */
-	VERIFY_PORTS_MAX = 64,
+	VERIFY_PORTS_MAX = 1024,
 };
 
 /* Where a packet was seen. */

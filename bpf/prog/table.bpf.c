@@ -134,7 +134,7 @@ static __always_inline void sweep_entry(__u32 family, __u32 number, struct shunt
 			s->retired++;
 		return;
 	}
-	shunt_report_silence(family, key, f, s);
+	shunt_report_silence(family, key, f, cold, s);
 	if (sweep_one(family, key, f, s)) {
 		keep_expired(family, key, f, cold);
 		shunt_unpublish(family, number, s->now_ticks);

@@ -25,9 +25,11 @@ static __always_inline void tell_flow(struct xdp_md *ctx, __u32 family, __u32 en
 /* The socket of the frame's queue of the port in this slot; -1 if the engine has none, since it may have ended. */
 static __always_inline int socket_of(const struct xdp_md *ctx, __u32 slot)
 {
-	__u32 queue = ctx->rx_queue_index, socket = slot % SHUNT_PORTS_MAX * SHUNT_QUEUES_MAX + queue;
+	__u32 queue = ctx->rx_queue_index, socket = slot * SHUNT_QUEUES_MAX + queue;
 
-	return queue < SHUNT_QUEUES_MAX && bpf_map_lookup_elem(&shunt_sockets, &socket) ? (int)socket : -1;
+	if (slot >= SHUNT_EXTERNAL_PORTS_MAX || queue >= SHUNT_QUEUES_MAX)
+		return -1;
+	return bpf_map_lookup_elem(&shunt_sockets, &socket) ? (int)socket : -1;
 }
 
 static __always_inline int steer(struct xdp_md *ctx, __u32 family, const struct shunt_flow *f, __u32 entry)

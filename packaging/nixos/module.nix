@@ -41,8 +41,9 @@ in
         Type = "notify";
         TimeoutStartSec = "3min";
         WatchdogSec = 15;
-        FileDescriptorStoreMax = 512;
-        Environment = "FDSTORE=512";
+        FileDescriptorStoreMax = 4096;
+        Environment = "FDSTORE=4096";
+        LimitNOFILE = "8192:524288";
         ExecStart = lib.escapeShellArgs (
           [ "${cfg.package}/bin/shuntd" ] ++ lib.concatMap (port: [ "--port" port ]) cfg.ports
         );

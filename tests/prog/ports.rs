@@ -1,13 +1,23 @@
 //! Devices that vanish before they are ports, and frames that their drivers drop.
 
-use crate::rig::{pairs, with_rig};
+use crate::rig::{Rig, pairs, with_rig};
 use shunt_bpf::abi;
-use shunt_traffic::testrun::{TC_NEXT, TC_REDIRECT, XDP_PASS};
+use shunt_traffic::testrun::{TC_NEXT, TC_REDIRECT, XDP_PASS, XDP_REDIRECT};
+
+/// The slots that ports may use in these tests: to use up all of them takes long.
+const SLOTS: u32 = 16;
+
+fn keep_most_slots(rig: &mut Rig<'_>) {
+    for slot in SLOTS..abi::PORTS_MAX {
+        rig.plane.keep_slot(slot as u16);
+    }
+}
 
 #[test]
 fn removed_devices_take_no_room_in_the_port_map() {
     with_rig(|rig| {
-        for gone in (1000..).take(2 * abi::PORTS_MAX as usize) {
+        keep_most_slots(rig);
+        for gone in (1000..).take(2 * SLOTS as usize) {
             let refused = rig.plane.attach(gone, 0, true);
             assert!(refused.is_err(), "{gone} does not exist but is a port");
         }
@@ -37,7 +47,7 @@ fn flows_to_a_removed_port_are_not_used_when_another_port_takes_its_place() {
 }
 
 /// A device, and a port that only tc has used, whose flow is not for XDP.
-fn with_tc_port(test: impl FnOnce(&mut crate::rig::Rig<'_>, &[u8]) + Send) {
+fn with_tc_port(test: impl FnOnce(&mut Rig<'_>, &[u8]) + Send) {
     with_rig(|rig| {
         let pair = &pairs()[0];
         rig.plane.set_flags(rig.out, 0).unwrap();
@@ -69,8 +79,9 @@ fn a_port_of_tc_takes_its_own_flows_with_it_and_nobody_gets_its_slot_in_this_epo
 #[test]
 fn a_port_of_tc_that_leaves_leaves_the_flows_of_others() {
     with_tc_port(|rig, frame| {
+        keep_most_slots(rig);
         let epoch = rig.plane.control().epoch();
-        for number in 0..2 * abi::PORTS_MAX {
+        for number in 0..2 * SLOTS {
             let name = format!("spare{number}");
             rig.ns.run(&format!("ip link add {name} type veth peer name {name}p"));
             let spare = rig.ns.ifindex(&name);
@@ -79,8 +90,33 @@ fn a_port_of_tc_that_leaves_leaves_the_flows_of_others() {
             let moved = rig.plane.control().epoch() != epoch;
             assert_eq!(rig.tc(frame).verdict, if moved { TC_NEXT } else { TC_REDIRECT }, "{number}");
             // Once all slots have been used, the first of them is only free with another epoch.
-            assert_eq!(moved, number >= abi::PORTS_MAX - 2, "{number}");
+            assert_eq!(moved, number >= SLOTS - 2, "{number}");
         }
+    });
+}
+
+/// Slots of more than eight bits are counted and found as others are.
+#[test]
+fn ports_in_the_last_slots_forward_by_all_engines_but_the_external_one() {
+    with_rig(|rig| {
+        for port in [rig.port, rig.out] {
+            rig.plane.detach(port).unwrap();
+        }
+        for slot in 0..abi::PORTS_MAX - 2 {
+            rig.plane.keep_slot(slot as u16);
+        }
+        rig.plane.attach(rig.port, 0, true).unwrap();
+        rig.plane.attach(rig.out, abi::PORT_XDP_OUT, true).unwrap();
+        rig.plane.control().set_epoch(crate::rig::EPOCH);
+        assert_eq!(rig.plane.slot(rig.out), Some(abi::PORTS_MAX as u16 - 1));
+        let pair = &pairs()[0];
+        rig.learn(pair);
+        let frame = pair.before.to_bytes();
+        let (tc, xdp) = (rig.tc(&frame), rig.xdp(&frame));
+        assert_eq!((tc.verdict, xdp.verdict), (TC_REDIRECT, XDP_REDIRECT));
+        assert_eq!(xdp.frame, pair.after.to_bytes());
+        let counted = rig.plane.counters(rig.port).unwrap();
+        assert_eq!((counted.tc_pkts, counted.xdp_pkts), (1, 1));
     });
 }
 

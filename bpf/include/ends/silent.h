@@ -22,13 +22,13 @@ enum {
 
 /*
  * Reports the connection of a flow, once each time that the connection falls silent. The next sweep after a use forgets
- * the report. Should a use and a new silence be between two sweeps, the low byte of the time tells, nearly always.
+ * the report. Should a use and a new silence be between two sweeps, the time tells.
  */
 static __always_inline void shunt_report_silence(__u32 family, const union shunt_key *key, struct shunt_flow *f,
-						 const struct shunt_sweep *s)
+						 struct shunt_cold *cold, const struct shunt_sweep *s)
 {
 	__u32 proto = family == 4 ? key->v4.l4_proto : key->v6.l4_proto;
-	__u8 reported = f->seen_ticks | 1;
+	__u32 reported = f->seen_ticks | 1;
 	struct shunt_flow *other;
 	union shunt_key back;
 	__s32 apart;
@@ -37,11 +37,11 @@ static __always_inline void shunt_report_silence(__u32 family, const union shunt
 	    f->epoch == SHUNT_EPOCH_RETIRED)
 		return;
 	if (shunt_since(f->seen_ticks, s->now_ticks) <= (__s32)s->silent_ticks) {
-		if (f->reported)
-			f->reported = 0;
+		if (cold->silent_ticks)
+			cold->silent_ticks = 0;
 		return;
 	}
-	if (f->reported == reported)
+	if (cold->silent_ticks == reported)
 		return;
 	shunt_reverse_key(family, f, shunt_new_addrs(f), proto, shunt_ifindex_of(f->out_slot), &back);
 	other = shunt_flow_of_entry(family, shunt_find_reverse_entry(family, &back));
@@ -54,13 +54,13 @@ static __always_inline void shunt_report_silence(__u32 family, const union shunt
 		if (apart < 0)
 			apart = -apart;
 		if (apart > (__s32)shunt_ticks(SHUNT_APART_MS)) {
-			f->reported = reported;
+			cold->silent_ticks = reported;
 			return;
 		}
 	}
 	/* If the ring is full, the next sweep reports again. */
 	if (!shunt_report(SHUNT_EVENT_SILENT, family, key, !!(f->flags & SHUNT_FLOW_REPLY), 0))
-		f->reported = reported;
+		cold->silent_ticks = reported;
 }
 
 #endif

@@ -44,7 +44,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, SHUNT_UPPERS_MAX);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct shunt_slots);
 } shunt_uppers SEC(".maps");
 
 struct shunt_sighting shunt_sightings[SHUNT_SIGHTINGS] SEC(".bss.sightings");
@@ -76,12 +76,13 @@ static __always_inline __u16 shunt_fingerprint(__u64 hash)
 /* Whether a device is the ingress port of a candidate, or stacked on it. */
 static __always_inline int shunt_is_upper(__u32 ifindex, const struct shunt_candidate *c)
 {
-	const __u64 *slots;
+	const struct shunt_slots *slots;
+	__u32 slot = c->in_slot % SHUNT_PORTS_MAX;
 
 	if (ifindex == c->ifindex)
 		return 1;
 	slots = bpf_map_lookup_elem(&shunt_uppers, &ifindex);
-	return slots && *slots >> (c->in_slot % SHUNT_PORTS_MAX) & 1;
+	return slots && slots->words[slot / 64] >> (slot % 64) & 1;
 }
 
 /* Whether this tuple was refused recently. Ticks wrap, so a time further in the future is one long past. */

@@ -10,7 +10,7 @@ struct shunt_external shunt_external SEC(".bss.external");
 /* The AF_XDP sockets of the engine, by slot of the port times SHUNT_QUEUES_MAX, plus the queue. */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
-	__uint(max_entries, SHUNT_PORTS_MAX *SHUNT_QUEUES_MAX);
+	__uint(max_entries, SHUNT_EXTERNAL_PORTS_MAX *SHUNT_QUEUES_MAX);
 	__type(key, __u32);
 	__type(value, __u32);
 } shunt_sockets SEC(".maps");

@@ -113,6 +113,7 @@ static __always_inline int shunt_write(__u32 family, __u32 number, const union s
 	cold->remote_bytes = 0;
 	cold->learned_ticks = now;
 	cold->blind_ticks = 0;
+	cold->silent_ticks = 0;
 #pragma unroll
 	for (__u32 i = 0; i < shunt_key_words(family); i++)
 		if (i != live)

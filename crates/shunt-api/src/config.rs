@@ -272,7 +272,7 @@ impl Config {
     const NETLINK_BUFFER: RangeInclusive<u32> = 4096..=256 << 20;
 
     /// The most ports of an instance.
-    pub const PORTS_MAX: usize = 64;
+    pub const PORTS_MAX: usize = 1024;
 
     /// Reads and checks the text of a configuration file. An error is one line that names the key.
     pub fn parse(text: &str) -> Result<Self, String> {
@@ -316,23 +316,18 @@ impl Config {
 
     /// Checks the number and the names of ports.
     pub fn check_ports(ports: &[String]) -> Result<(), String> {
-        Self::check_port_count(ports.len())?;
+        if ports.len() > Self::PORTS_MAX {
+            return Err(format!(
+                "{} ports; the most of an instance is {}: name the busiest, and the others for another instance",
+                ports.len(),
+                Self::PORTS_MAX
+            ));
+        }
         for (index, port) in ports.iter().enumerate() {
             check_port_name(port)?;
             if ports[..index].contains(port) {
                 return Err(format!("`{port}` is named twice"));
             }
-        }
-        Ok(())
-    }
-
-    /// Checks the number of ports.
-    pub fn check_port_count(count: usize) -> Result<(), String> {
-        if count > Self::PORTS_MAX {
-            return Err(format!(
-                "{count} ports; the most of an instance is {}: name the busiest with --port, and the others for another instance",
-                Self::PORTS_MAX
-            ));
         }
         Ok(())
     }

@@ -239,7 +239,7 @@ fn learn<'a>(lab: &'a Topology, engine: &str, flows: u32) -> anyhow::Result<Lear
 /// The memory of the daemon's maps for IPv4 flows, by the kernel's account, for each flow: entry, counters and index.
 fn bytes_per_flow(pid: u32, max_flows: u32) -> anyhow::Result<f64> {
     /// Bytes of an entry, and of what is rarely used of it. An element of the index has four slots.
-    const VALUES: [(u64, u64); 3] = [(128, 1), (24, 1), (16, 2)];
+    const VALUES: [(u64, u64); 3] = [(128, 1), (32, 1), (16, 2)];
     let mut bytes = [None; VALUES.len()];
     for entry in fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
         let Ok(text) = fs::read_to_string(entry?.path()) else { continue };

@@ -4,7 +4,7 @@
 use crate::{
     DataPlane, Error,
     abi::{self, Candidate, Plain},
-    ports::COUNTERS,
+    maps::COUNTERS,
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,6 +18,8 @@ const MOVING: u64 = abi::CANDIDATE_BUSY | abi::CANDIDATE_LEFT | abi::CANDIDATE_E
 pub struct Candidates {
     slots: MapHandle,
     counters: MapHandle,
+    /// The slots of the ports.
+    ports: Vec<u16>,
 }
 
 /// A packet as it arrived on a port.
@@ -47,6 +49,7 @@ impl DataPlane {
         Ok(Some(Candidates {
             slots: own(CANDIDATES, slots)?,
             counters: own(COUNTERS, self.maps.get(COUNTERS)?)?,
+            ports: self.ports.values().map(|port| port.slot).collect(),
         }))
     }
 }
@@ -59,12 +62,15 @@ impl Candidates {
         Ok(slots.filter_map(|(_, slot)| arrival(&Candidate::from_bytes(&slot)?)).collect())
     }
 
-    /// How many packets all ports have counted under this reason.
+    /// How many packets the ports have counted under this reason.
     pub fn counted(&self, reason: usize) -> Result<u64, Error> {
         let failed = |source| Error::Map { map: COUNTERS, source };
         let mut sum = 0;
-        for slot in 0..abi::PORTS_MAX {
-            let values = self.counters.lookup_percpu(&slot.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+        for slot in &self.ports {
+            let values = self
+                .counters
+                .lookup_percpu(&u32::from(*slot).to_ne_bytes(), MapFlags::ANY)
+                .map_err(failed)?;
             let counters = values.iter().flatten().filter_map(|value| abi::Counters::from_bytes(value));
             sum += counters.map(|counters| counters.reasons[reason]).sum::<u64>();
         }

@@ -53,7 +53,10 @@ impl ExternalSide {
     }
 
     /// Adds what the engine has counted for a port.
-    pub(crate) fn add_counters(&self, slot: u8, to: &mut Counters) {
+    pub(crate) fn add_counters(&self, slot: u16, to: &mut Counters) {
+        if u32::from(slot) >= abi::EXTERNAL_PORTS_MAX {
+            return;
+        }
         let counted = |field| self.shared.u64(port_offset(slot, field)).load(Ordering::Relaxed);
         to.external_pkts += counted(offset_of!(ExternalPort, pkts));
         to.external_bytes += counted(offset_of!(ExternalPort, bytes));
@@ -90,14 +93,17 @@ impl ExternalSide {
     }
 
     /// Zeroes the counters of a slot.
-    pub(crate) fn clear(&self, slot: u8) {
+    pub(crate) fn clear(&self, slot: u16) {
+        if u32::from(slot) >= abi::EXTERNAL_PORTS_MAX {
+            return;
+        }
         for at in (0..size_of::<ExternalPort>()).step_by(8) {
             self.shared.u64(port_offset(slot, at)).store(0, Ordering::Relaxed);
         }
     }
 }
 
-fn port_offset(slot: u8, field: usize) -> usize {
+fn port_offset(slot: u16, field: usize) -> usize {
     offset_of!(External, ports) + usize::from(slot) * size_of::<ExternalPort>() + field
 }
 
@@ -203,7 +209,7 @@ impl EngineSide {
     }
 
     /// Adds to the counters of a port.
-    pub fn count(&self, slot: u8, more: &ExternalPort) {
+    pub fn count(&self, slot: u16, more: &ExternalPort) {
         let add = |field, more: u64| {
             if more != 0 {
                 self.shared.u64(port_offset(slot, field)).fetch_add(more, Ordering::Relaxed);
@@ -221,7 +227,7 @@ impl EngineSide {
     ///
     /// # Errors
     /// If the kernel refuses the socket.
-    pub fn set_socket(&self, slot: u8, queue: u32, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    pub fn set_socket(&self, slot: u16, queue: u32, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let key = u32::from(slot) * abi::QUEUES_MAX + queue;
         let (map, key) = (self.sockets.as_raw_fd(), (&raw const key).cast());
         let err = match socket.map(|fd| fd.as_raw_fd()) {

@@ -6,7 +6,7 @@
 #[derive(Debug, Default)]
 pub(crate) struct FormerPorts {
     epoch: u32,
-    ports: Vec<(u32, u8)>,
+    ports: Vec<(u32, u16)>,
     /// Another daemon has had ports in this epoch, and nobody knows which.
     unknown: bool,
 }
@@ -18,13 +18,13 @@ impl FormerPorts {
     }
 
     /// Adds the device of a slot, which leaves in this epoch.
-    pub(crate) fn add(&mut self, epoch: u32, ifindex: u32, slot: u8) {
+    pub(crate) fn add(&mut self, epoch: u32, ifindex: u32, slot: u16) {
         self.follow(epoch);
         self.ports.push((ifindex, slot));
     }
 
     /// Whether flows of this epoch may name the slot.
-    pub(crate) fn had_slot(&self, epoch: u32, slot: u8) -> bool {
+    pub(crate) fn had_slot(&self, epoch: u32, slot: u16) -> bool {
         self.epoch == epoch && (self.unknown || self.ports.iter().any(|(_, former)| *former == slot))
     }
 

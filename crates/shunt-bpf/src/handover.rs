@@ -3,7 +3,7 @@
 
 use crate::{
     DataPlane, Error, Size,
-    abi::{self, Control, Plain, Port, REASONS},
+    abi::{self, Control, Plain, Port, REASONS, Slots},
     attach::{AttachMode, Attachment, DeviceLink, Hook},
     former_ports::FormerPorts,
     maps::{CONTROL_MAP, Maps, SETS},
@@ -54,7 +54,7 @@ pub struct HandedPort {
     /// Interface index of the device.
     pub ifindex: u32,
     /// Slot of the port, `0..PORTS_MAX`.
-    pub slot: u8,
+    pub slot: u16,
     /// How the tc programs are attached.
     pub mode: AttachMode,
     /// Whether there is a tc program on egress.
@@ -153,7 +153,7 @@ impl DataPlane {
         let HandedMaps { maps, max_flows, seed } = handed;
         let mut plane = Self::load_with(maps, Size { max_flows, seed }, options)?;
         plane.uppers = plane.entries_of(UPPERS, |key, value| {
-            Some((u32::from_ne_bytes(key.try_into().ok()?), u64::from_ne_bytes(value.try_into().ok()?)))
+            Some((u32::from_ne_bytes(key.try_into().ok()?), Slots::from_bytes(value)?))
         });
         plane.sets = plane.entries_of(SETS, |key, _| Some(key.to_vec()));
         Ok(plane)
@@ -188,8 +188,8 @@ impl DataPlane {
     }
 
     /// Keeps new ports from using a slot, until [`DataPlane::release_slots`].
-    pub fn keep_slot(&mut self, slot: u8) {
-        self.reserved |= 1_u64.checked_shl(slot.into()).unwrap_or(0);
+    pub fn keep_slot(&mut self, slot: u16) {
+        self.reserved.insert(slot);
     }
 
     /// Expects that flows name former ports of another daemon, which has handed over.

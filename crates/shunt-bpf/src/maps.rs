@@ -10,6 +10,8 @@ use std::{
 // A global variable of the programs is a map of one element, named after its section.
 /// The map of `struct shunt_control`.
 pub const CONTROL_MAP: &str = ".bss.control";
+/// The counters of the ports, by slot.
+pub(crate) const COUNTERS: &str = "shunt_counters";
 /// How often the stations of each group have changed.
 pub(crate) const GROUPS: &str = ".bss.groups";
 /// Which entries flows have, without a look-up in the index.

@@ -4,9 +4,8 @@ use crate::{
     DataPlane, Error,
     abi::{self, Counters, NetTime, Plain},
     control,
-    maps::{Maps, NET_TIMES},
+    maps::{COUNTERS, Maps, NET_TIMES},
     object::{Loading, NAPI_TIME, NET_TIME, Size, load_for, program},
-    ports::COUNTERS,
     shared::Mapping,
 };
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ProgramInput};
@@ -131,13 +130,13 @@ impl NetTimeMeter {
     ///
     /// # Errors
     /// If the counters cannot be read.
-    pub fn read(&self, slots: &[u8]) -> Result<NetReading, Error> {
+    pub fn read(&self, slots: &[u16]) -> Result<NetReading, Error> {
         let ports = slots.iter().map(|slot| self.counters(*slot)).collect::<Result<_, _>>()?;
         let cpus = (0..self.cpus).map(|cpu| self.time_of(cpu)).collect();
         Ok(NetReading { at: now(), cpus, ports })
     }
 
-    fn counters(&self, slot: u8) -> Result<Counters, Error> {
+    fn counters(&self, slot: u16) -> Result<Counters, Error> {
         let failed = |source| Error::Map { map: COUNTERS, source };
         let map = self.maps.get(COUNTERS)?;
         let values = map.lookup_percpu(&u32::from(slot).to_ne_bytes(), MapFlags::ANY).map_err(failed)?;

@@ -6,7 +6,8 @@ mod packed;
 use crate::{
     Error,
     abi::WAYS,
-    maps::{EXPIRED, FINALS, MARKS, Maps, NET_TIMES},
+    maps::{COUNTERS, EXPIRED, FINALS, MARKS, Maps, NET_TIMES},
+    memory::ports_max,
 };
 use libbpf_rs::{
     AsRawLibbpf, MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenMapMut, ProgramMut, btf::Btf,
@@ -185,6 +186,8 @@ pub(crate) fn load_for(
             map.set_max_entries(size.max_flows.saturating_mul(4)).map_err(failed)?;
         } else if name == FINALS {
             map.set_max_entries(size.finals_bytes()).map_err(failed)?;
+        } else if name == COUNTERS {
+            map.set_max_entries(ports_max()).map_err(failed)?;
         } else if name == NET_TIMES {
             let cpus = libbpf_rs::num_possible_cpus().map_err(failed)?;
             map.set_max_entries(u32::try_from(cpus).unwrap_or(u32::MAX)).map_err(failed)?;

@@ -171,7 +171,7 @@ impl XdpChange {
 
 /// A port.
 pub(crate) struct AttachedPort {
-    pub(crate) slot: u8,
+    pub(crate) slot: u16,
     /// `None` while the programs are being attached.
     pub(crate) tc: Option<AttachedTc>,
     /// `None` also while the program is being attached.
@@ -190,4 +190,4 @@ impl LeavingPort {
 
 /// The slot of a former port whose programs are detached.
 #[derive(Debug)]
-pub struct FreeSlot(pub(crate) u8);
+pub struct FreeSlot(pub(crate) u16);

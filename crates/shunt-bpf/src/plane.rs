@@ -4,7 +4,7 @@
 
 use crate::{
     Error,
-    abi::{self, PortCache},
+    abi::{self, PortCache, Slots},
     attach::{self, Hook, INGRESS},
     control::ControlBlock,
     external::ExternalSide,
@@ -91,10 +91,10 @@ impl OwnPrograms {
 pub struct DataPlane {
     /// By ifindex.
     pub(crate) ports: BTreeMap<u32, AttachedPort>,
-    /// The slots that ports may not use: bit N for slot N.
-    pub(crate) reserved: u64,
-    /// The slots of former ports whose programs are being detached: bit N for slot N.
-    pub(crate) leaving: u64,
+    /// The slots that ports may not use.
+    pub(crate) reserved: BTreeSet<u16>,
+    /// The slots of former ports whose programs are being detached.
+    pub(crate) leaving: BTreeSet<u16>,
     pub(crate) former: FormerPorts,
     /// Runs for each frame that XDP sends to a port.
     pub(crate) exit_program: Option<OwnedFd>,
@@ -112,7 +112,7 @@ pub struct DataPlane {
     pub(crate) owner: Option<Arc<Owner>>,
     pub(crate) size: Size,
     /// The contents of the map `shunt_uppers`.
-    pub(crate) uppers: BTreeMap<u32, u64>,
+    pub(crate) uppers: BTreeMap<u32, Slots>,
     /// The names in the map `shunt_sets`.
     pub(crate) sets: BTreeSet<Vec<u8>>,
     conntrack: Option<OwnedFd>,
@@ -174,8 +174,8 @@ impl DataPlane {
         control.set_mark_lines(size.mark_lines());
         Ok(Self {
             ports: BTreeMap::new(),
-            reserved: 0,
-            leaving: 0,
+            reserved: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             former: FormerPorts::default(),
             exit_program: None,
             maps,

@@ -2,8 +2,10 @@
 
 use crate::{
     DataPlane, Error,
-    abi::{self, Counters, Plain, Port, XdpExit},
+    abi::{self, Counters, Plain, Port, Slots, XdpExit},
     attach::AttachMode,
+    maps::COUNTERS,
+    memory::ports_max,
     object::{TC_WATCH, XDP_FORWARD_TAGS, XDP_FORWARD_TAGS_VERIFYING, program},
     owner::Owner,
     pending::{
@@ -19,7 +21,6 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-pub(crate) const COUNTERS: &str = "shunt_counters";
 const DEVMAP: &str = "shunt_devmap";
 pub(crate) const PORTS: &str = "shunt_ports";
 pub(crate) const UPPERS: &str = "shunt_uppers";
@@ -52,13 +53,12 @@ impl DataPlane {
     /// If all slots are in use.
     pub fn add_port(&mut self, ifindex: u32, flags: u16, tcx: bool) -> Result<TcPrograms, Error> {
         let epoch = self.control.epoch();
-        let is_free = |slot: &u8| {
-            (self.reserved | self.leaving) & 1 << slot == 0 && self.ports.values().all(|p| p.slot != *slot)
-        };
-        let slot = (0..abi::PORTS_MAX as u8)
-            .filter(is_free)
+        let used: BTreeSet<u16> = self.ports.values().map(|port| port.slot).collect();
+        let most = ports_max();
+        let slot = (0..most as u16)
+            .filter(|slot| [&used, &self.reserved, &self.leaving].iter().all(|taken| !taken.contains(slot)))
             .min_by_key(|slot| self.former.had_slot(epoch, *slot))
-            .ok_or(Error::TooManyPorts(abi::PORTS_MAX))?;
+            .ok_or(Error::TooManyPorts(most))?;
         if self.former.had_slot(epoch, slot) || self.former.had_device(epoch, ifindex) {
             self.control.move_epoch();
         }
@@ -77,7 +77,7 @@ impl DataPlane {
             owner: self.owner.clone(),
         };
         self.ports.insert(ifindex, AttachedPort { slot, tc: None, xdp: None });
-        if let Err(error) = self.write_port(ifindex, Port { slot: slot.into(), flags, ifindex }) {
+        if let Err(error) = self.write_port(ifindex, Port { slot, flags, ifindex }) {
             self.ports.remove(&ifindex);
             self.erase_port(ifindex, slot)?;
             return Err(error);
@@ -194,23 +194,23 @@ impl DataPlane {
     }
 
     /// The slot of a port, `0..PORTS_MAX`. None if the device is not a port.
-    pub fn slot(&self, ifindex: u32) -> Option<u8> {
+    pub fn slot(&self, ifindex: u32) -> Option<u16> {
         self.ports.get(&ifindex).map(|p| p.slot)
     }
 
     /// The ifindex of the port in a slot. None if the slot is free.
-    pub fn ifindex_at(&self, slot: u8) -> Option<u32> {
+    pub fn ifindex_at(&self, slot: u16) -> Option<u32> {
         self.ports.iter().find(|(_, port)| port.slot == slot).map(|(ifindex, _)| *ifindex)
     }
 
     /// Keeps the slot of a port from other ports, even when the port goes, because entries of the table may name it.
     pub fn reserve_slot(&mut self, ifindex: u32) {
-        self.reserved |= self.slot(ifindex).map_or(0, |slot| 1 << slot);
+        self.reserved.extend(self.slot(ifindex));
     }
 
     /// Lets ports use all slots again.
     pub fn release_slots(&mut self) {
-        self.reserved = 0;
+        self.reserved.clear();
     }
 
     /// Detaches all programs from a device and frees its slot. Moves the epoch as [`DataPlane::remove_port`]. Waits for
@@ -234,7 +234,7 @@ impl DataPlane {
         let by_tc_alone = self.flags(ifindex) & (abi::PORT_XDP_OUT | abi::PORT_EXTERNAL) == 0;
         let Some(port) = self.ports.remove(&ifindex) else { return Ok(None) };
         // Until they are detached, the programs may count into the slot.
-        self.leaving |= 1 << port.slot;
+        self.leaving.insert(port.slot);
         self.erase_port(ifindex, port.slot)?;
         // Actions name their ports by slot, and must not send to the device that gets the slot next.
         if by_tc_alone && port.xdp.is_none() {
@@ -247,7 +247,7 @@ impl DataPlane {
 
     /// Whether the slot of a former port will be free when its programs are detached.
     pub fn frees_slots(&self) -> bool {
-        self.leaving != 0
+        !self.leaving.is_empty()
     }
 
     /// Frees the slot of a port whose programs are detached.
@@ -261,7 +261,7 @@ impl DataPlane {
             .get(COUNTERS)?
             .update_percpu(&u32::from(slot).to_ne_bytes(), &zero, MapFlags::ANY)
             .map_err(|source| Error::Map { map: COUNTERS, source })?;
-        self.leaving &= !(1 << slot);
+        self.leaving.remove(&slot);
         Ok(())
     }
 
@@ -275,7 +275,7 @@ impl DataPlane {
     /// Sets the flags of a port (`PORT_*`). Does nothing on a device that is not a port.
     pub fn set_flags(&self, ifindex: u32, flags: u16) -> Result<(), Error> {
         match self.slot(ifindex) {
-            Some(slot) => self.write_port(ifindex, Port { slot: slot.into(), flags, ifindex }),
+            Some(slot) => self.write_port(ifindex, Port { slot, flags, ifindex }),
             None => Ok(()),
         }
     }
@@ -287,14 +287,18 @@ impl DataPlane {
             return Ok(());
         }
         let slots = |ports: &BTreeSet<u32>| {
-            ports.iter().filter_map(|port| self.slot(*port)).fold(0, |slots, slot| slots | 1 << slot)
+            let mut slots = Slots::default();
+            for slot in ports.iter().filter_map(|port| self.slot(*port)) {
+                slots.words[usize::from(slot / 64)] |= 1 << (slot % 64);
+            }
+            slots
         };
-        let want: BTreeMap<u32, u64> = uppers.iter().map(|(upper, ports)| (*upper, slots(ports))).collect();
+        let want: BTreeMap<u32, Slots> = uppers.iter().map(|(upper, ports)| (*upper, slots(ports))).collect();
         for upper in self.uppers.keys().filter(|upper| !want.contains_key(upper)) {
             self.maps.delete(UPPERS, &upper.to_ne_bytes())?;
         }
         for (upper, slots) in want.iter().filter(|(upper, slots)| self.uppers.get(upper) != Some(slots)) {
-            self.maps.update(UPPERS, &upper.to_ne_bytes(), &slots.to_ne_bytes())?;
+            self.maps.update(UPPERS, &upper.to_ne_bytes(), slots.bytes())?;
         }
         self.uppers = want;
         Ok(())
@@ -315,12 +319,12 @@ impl DataPlane {
         self.maps.update(DEVMAP, &u32::from(slot).to_ne_bytes(), XdpExit { ifindex, program }.bytes())
     }
 
-    pub(crate) fn erase_port(&self, ifindex: u32, slot: u8) -> Result<(), Error> {
+    pub(crate) fn erase_port(&self, ifindex: u32, slot: u16) -> Result<(), Error> {
         if let Some(external) = &self.external {
             external.clear(slot);
         }
         self.maps.delete(PORTS, &ifindex.to_ne_bytes())?;
-        self.cache_port(ifindex, slot.into(), Port::default());
+        self.cache_port(ifindex, slot, Port::default());
         if self.xdp.is_ok() {
             self.maps.delete(DEVMAP, &u32::from(slot).to_ne_bytes())?;
         }

@@ -49,13 +49,13 @@ impl Drop for Mapping {
 
 const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("a page has a size");
 
-/// A variable that is the only element of a map and fits a page.
+/// A variable that is the only element of a map.
 pub struct Shared<T> {
-    page: Mapping,
+    memory: Mapping,
     of: PhantomData<T>,
 }
 
-// SAFETY: the page is shared memory that is only touched through atomics.
+// SAFETY: the memory is shared memory that is only touched through atomics.
 unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as for Send.
 unsafe impl<T> Sync for Shared<T> {}
@@ -66,13 +66,12 @@ impl<T: Plain> Shared<T> {
     /// # Errors
     /// If the map was not created with BPF_F_MMAPABLE.
     pub fn map(fd: impl AsFd) -> Result<Self, Error> {
-        const { assert!(size_of::<T>() <= PAGE.get()) };
-        Ok(Self { page: Mapping::map(fd, size_of::<T>())?, of: PhantomData })
+        Ok(Self { memory: Mapping::map(fd, size_of::<T>())?, of: PhantomData })
     }
 
     /// The first byte; valid as long as `self`.
     pub(crate) fn address(&self) -> *mut T {
-        self.page.address().cast()
+        self.memory.address().cast()
     }
 
     /// The four bytes at an offset.
@@ -82,7 +81,7 @@ impl<T: Plain> Shared<T> {
     pub fn u32(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset + 4 <= size_of::<T>());
         // SAFETY: inside the mapping, aligned, and the kernel side reads it whole.
-        unsafe { AtomicU32::from_ptr(self.page.address().add(offset).cast()) }
+        unsafe { AtomicU32::from_ptr(self.memory.address().add(offset).cast()) }
     }
 
     /// The eight bytes at an offset.
@@ -92,6 +91,6 @@ impl<T: Plain> Shared<T> {
     pub fn u64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= size_of::<T>());
         // SAFETY: as for u32.
-        unsafe { AtomicU64::from_ptr(self.page.address().add(offset).cast()) }
+        unsafe { AtomicU64::from_ptr(self.memory.address().add(offset).cast()) }
     }
 }

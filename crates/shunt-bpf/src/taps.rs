@@ -27,7 +27,7 @@ impl DataPlane {
     pub fn set_exit_program(&mut self, program: Option<OwnedFd>) -> Result<(), Error> {
         self.exit_program = program;
         let write = |plane: &Self| {
-            plane.ports.iter().try_for_each(|(ifindex, port)| plane.write_exit(*ifindex, port.slot.into()))
+            plane.ports.iter().try_for_each(|(ifindex, port)| plane.write_exit(*ifindex, port.slot))
         };
         let written = write(self);
         if written.is_err() && self.exit_program.take().is_some() {

@@ -15,4 +15,6 @@ pub struct Choice {
     pub captures: CaptureChoice,
     /// The treatment of traffic that rules drop by its rate, its amount or its connections.
     pub limits: LimitChoice,
+    /// The most ports, if this machine has no memory for as many as an instance can have.
+    pub ports_max: Option<usize>,
 }

@@ -31,11 +31,13 @@ const TARGET_TIME: Duration = Duration::from_secs(1);
 /// The policy. See [`Core::handle`].
 #[derive(Debug, Default)]
 pub struct Core {
-    choice: Choice,
+    pub(crate) choice: Choice,
     pub(crate) network: Network,
     pub(crate) ports: BTreeMap<u32, PortView>,
     /// Devices that could not be attached to. They are tried again when they change or when a port goes.
     refused: BTreeSet<u32>,
+    /// Devices for which an instance has no place.
+    pub(crate) beyond: BTreeSet<u32>,
     /// Devices on which packet sockets capture; 0 stands for all devices.
     captures: BTreeSet<u32>,
     /// The TCX programs of others on ports and on devices on top of them.
@@ -224,10 +226,10 @@ impl Core {
             Event::Chosen(choice) => self.choose(choice, steps),
             Event::BridgeCalls(calls) => steps.replan |= self.bridge_calls.replace(calls) != Some(calls),
             Event::Rules => steps.actions.extend(self.rules_changed(now)),
-            Event::RulesetRead(statements) => self.ruleset_read(now, Ok(statements), steps),
-            Event::RulesetUnread(why) => self.ruleset_read(now, Err(why), steps),
             Event::RulesAt(place) => steps.actions.extend(self.rules_changed_at(now, place)),
             Event::RulesetPath(path) => self.ruleset.set_path(path),
+            Event::RulesetRead(statements) => self.ruleset_read(now, Ok(statements), steps),
+            Event::RulesetUnread(why) => self.ruleset_read(now, Err(why), steps),
             Event::LegacyRead(statements) => steps.actions.extend(self.legacy_read(Ok(statements))),
             Event::LegacyUnread(why) => steps.actions.extend(self.legacy_read(Err(why))),
             Event::AttachFailed { ifindex } => {
@@ -350,14 +352,14 @@ impl Core {
         self.update_hold().into_iter().chain(read).collect()
     }
 
-    fn ruleset_read(&mut self, now: Instant, result: Result<Vec<Statement>, String>, steps: &mut Steps) {
-        steps.later.extend(self.ruleset.handle_read(now, result).map(|after| Action::ReadRuleset { after }));
     /// Rules that no forwarded packet meets are read, too, but nothing has to wait for that.
     fn rules_changed_at(&mut self, now: Instant, place: RulesPlace) -> Vec<Action> {
         let read = self.ruleset.handle_change_at(now, place).map(|after| Action::ReadRuleset { after });
         self.update_hold().into_iter().chain(read).collect()
     }
 
+    fn ruleset_read(&mut self, now: Instant, result: Result<Vec<Statement>, String>, steps: &mut Steps) {
+        steps.later.extend(self.ruleset.handle_read(now, result).map(|after| Action::ReadRuleset { after }));
         steps.replan = true;
     }
 

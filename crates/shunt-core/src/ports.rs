@@ -171,6 +171,21 @@ pub(crate) fn take_programs_off(network: &Network, plan: &mut BTreeMap<u32, Port
     }
 }
 
+/// Leaves the devices out for which an instance has no place, and returns them. Those that are ports already stay; of
+/// the others, the older devices become ports.
+pub(crate) fn leave_beyond(
+    most: usize,
+    have: &BTreeMap<u32, PortView>,
+    plan: &mut BTreeMap<u32, PortView>,
+) -> BTreeSet<u32> {
+    let stay = plan.keys().filter(|ifindex| have.contains_key(ifindex)).count();
+    let places = most.saturating_sub(stay);
+    let new = plan.keys().copied().filter(|ifindex| !have.contains_key(ifindex));
+    let beyond: BTreeSet<u32> = new.skip(places).collect();
+    plan.retain(|ifindex, _| !beyond.contains(ifindex));
+    beyond
+}
+
 /// Adds to the reasons of NICs where XDP could run if it saw the VLAN tags.
 fn explain_hidden_tags(network: &Network, plan: &mut BTreeMap<u32, PortView>) {
     for (ifindex, view) in plan.iter_mut().filter(|(_, view)| view.setting.engine == Engine::Xdp) {

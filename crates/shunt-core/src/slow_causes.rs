@@ -2,7 +2,7 @@
 //! counted.
 
 use crate::{Core, Link, ports::upper_kind};
-use shunt_api::{FilterHook, PortFilter, SlowCause};
+use shunt_api::{Config, FilterHook, PortFilter, SlowCause};
 use std::collections::BTreeSet;
 
 /// The counters that tell whether conntrack tracks the traffic.
@@ -51,8 +51,28 @@ impl Core {
             }
             causes.extend(view.filters.iter().map(|filter| self.filter_cause(&link.name, filter)));
         }
-        causes.extend(self.links_beside_ports().map(|link| self.beside_cause(link)));
+        causes.extend(self.beyond_cause());
+        let beside = self.links_beside_ports().filter(|link| !self.beyond.contains(&link.ifindex));
+        causes.extend(beside.map(|link| self.beside_cause(link)));
         causes
+    }
+
+    /// The most ports that there can be.
+    pub(crate) fn ports_max(&self) -> usize {
+        self.choice.ports_max.unwrap_or(Config::PORTS_MAX)
+    }
+
+    /// The cause that some devices stay slow because there are as many ports as there can be.
+    pub fn beyond_cause(&self) -> Option<SlowCause> {
+        const NAMED: usize = 5;
+        let more = self.beyond.len().checked_sub(NAMED).filter(|more| *more > 0);
+        let more = more.map(|more| format!(" and {more} more")).unwrap_or_default();
+        let names = self.names(&self.beyond.iter().copied().take(NAMED).collect::<Vec<_>>()).join(", ");
+        let most = self.ports_max();
+        let what = format!("packets through {names}{more} stay slow: this instance has at most {most} ports");
+        let remedy =
+            "name the busiest devices with --port, or `ports` in shunt.toml, or run another instance";
+        (!self.beyond.is_empty()).then(|| cause(what, remedy))
     }
 
     /// Devices that may forward traffic, but are neither ports nor on top of ports.

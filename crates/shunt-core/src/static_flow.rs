@@ -11,9 +11,9 @@ pub struct CompiledFlow {
     /// The ingress device of the flow's packets.
     pub in_ifindex: u32,
     /// Slot of the ingress port in the data plane's port table.
-    pub in_slot: u8,
+    pub in_slot: u16,
     /// Slot of the egress port in the data plane's port table.
-    pub out_slot: u8,
+    pub out_slot: u16,
     /// The engine that the egress port uses.
     pub engine: Engine,
     /// Whether the driver of the ingress port may hand up unfinished checksums.
@@ -42,7 +42,7 @@ pub fn compile_static_flow(
     flow: &StaticFlow,
     routes: &BTreeMap<String, StaticRoute>,
     core: &Core,
-    slot: impl Fn(u32) -> Option<u8>,
+    slot: impl Fn(u32) -> Option<u16>,
 ) -> Result<CompiledFlow, Failure> {
     let port = |name: &str| {
         let link = core.link(name).ok_or_else(|| bad_request(no_device(name)))?;
@@ -128,7 +128,7 @@ mod tests {
     /// Compiles on a router whose ports r0 and r1 have the slots 11 and 12.
     fn compile(flow: &StaticFlow, routes: &BTreeMap<String, StaticRoute>) -> Result<CompiledFlow, String> {
         let (core, _) = started(Choice::default(), router());
-        let slot = |ifindex: u32| u8::try_from(ifindex + 10).ok();
+        let slot = |ifindex: u32| u16::try_from(ifindex + 10).ok();
         compile_static_flow(flow, routes, &core, slot).map_err(|failure| failure.message)
     }
 

@@ -18,6 +18,6 @@ pub const BATCH: usize = twin::BATCH as usize;
 /// Bytes that must be free before a frame.
 pub const FRAME_ROOM: usize = twin::FRAME_ROOM as usize;
 /// Ports by slot.
-pub(crate) const PORTS: usize = shunt_bpf::abi::PORTS_MAX as usize;
+pub(crate) const PORTS: usize = shunt_bpf::abi::EXTERNAL_PORTS_MAX as usize;
 /// Ports by slot, then further queues of theirs.
 pub(crate) const QUEUE_PAIRS: usize = QUEUE_PAIRS_MAX as usize;

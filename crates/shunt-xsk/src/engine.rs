@@ -157,7 +157,7 @@ impl Engine {
     }
 
     /// Copies frames of a VLAN from one of two ports to the other, unchanged.
-    pub fn copy_vlan(&mut self, vlan: u16, slots: [u8; 2]) {
+    pub fn copy_vlan(&mut self, vlan: u16, slots: [u16; 2]) {
         (self.inner.copy_vlan, self.inner.copy_slots) = (vlan.into(), slots.map(u32::from));
     }
 

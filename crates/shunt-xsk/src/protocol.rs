@@ -4,7 +4,7 @@
 use crate::sched::{ClassCounters, SchedConfig};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
-    socketpair,
+    setsockopt, socketpair, sockopt,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shunt_bpf::abi::Plain;
@@ -13,11 +13,10 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
 
-/// Bytes of the longest message: less than a socket's default buffer. The queues of 64 ports have 600 bytes each, as
-/// numbers.
-const MESSAGE_MAX: usize = 192 << 10;
+/// Bytes of the longest message. The queues of 64 ports have 600 bytes each, as numbers; a hand-over has 1,024 ports.
+pub const MESSAGE_MAX: usize = 192 << 10;
 /// The most descriptors in a message (SCM_MAX_FD).
-const RIGHTS_MAX: usize = 253;
+pub const RIGHTS_MAX: usize = 253;
 /// Ports in one message of counters.
 pub(crate) const PORTS_PER_REPORT: usize = 16;
 
@@ -36,7 +35,7 @@ pub enum Waiting {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
     /// Its slot in the flow tables.
-    pub slot: u8,
+    pub slot: u16,
     /// Interface index of the device.
     pub ifindex: u32,
     /// The name of the device.
@@ -48,7 +47,7 @@ pub struct Port {
 /// The queues of a port: plain memory of the scheduler's configuration, and the policer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Qos {
-    slot: u8,
+    slot: u16,
     scheduler: Option<Vec<u8>>,
     /// Bytes per second and bytes at once that may come in.
     policer: Option<(u64, u32)>,
@@ -58,7 +57,7 @@ pub struct Qos {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QosCounters {
     /// The slot of the port.
-    pub slot: u8,
+    pub slot: u16,
     classes: Vec<Vec<u8>>,
     /// Packets that the policer has passed and dropped; `None` without a policer.
     pub policer: Option<(u64, u64)>,
@@ -96,9 +95,9 @@ pub enum Report {
     /// The engine forwards.
     Ready {
         /// The slots of the ports that it serves.
-        served: Vec<u8>,
+        served: Vec<u16>,
         /// The slots of the others, and why.
-        failed: Vec<(u8, String)>,
+        failed: Vec<(u16, String)>,
         /// Whether the sockets work without a copy.
         zero_copy: bool,
         /// Why they do not, if the drivers have zero copy.
@@ -114,7 +113,7 @@ pub enum Report {
 
 impl Qos {
     /// The queues of the port in a slot.
-    pub fn new(slot: u8, scheduler: Option<&SchedConfig>, policer: Option<(u64, u32)>) -> Self {
+    pub fn new(slot: u16, scheduler: Option<&SchedConfig>, policer: Option<(u64, u32)>) -> Self {
         Self { slot, scheduler: scheduler.map(|config| config.bytes().to_vec()), policer }
     }
 
@@ -138,7 +137,7 @@ impl Qos {
 }
 
 impl QosCounters {
-    pub(crate) fn new(slot: u8, classes: &[ClassCounters], policer: Option<(u64, u64)>) -> Self {
+    pub(crate) fn new(slot: u16, classes: &[ClassCounters], policer: Option<(u64, u64)>) -> Self {
         Self { slot, classes: classes.iter().map(|class| class.bytes().to_vec()).collect(), policer }
     }
 
@@ -154,7 +153,12 @@ impl QosCounters {
 /// If the kernel has none.
 pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?)
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+    for socket in [&ours, &theirs] {
+        // Without the privilege, the usual size has to do.
+        let _ = setsockopt(socket, sockopt::SndBufForce, &(4 * MESSAGE_MAX));
+    }
+    Ok((ours, theirs))
 }
 
 /// Sends a message, with descriptors if there are some.
@@ -199,7 +203,7 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, 
 mod tests {
     use super::*;
     use crate::sched::{CLASSES, ClassConfig, MarkRule};
-    use shunt_bpf::abi::PORTS_MAX;
+    use shunt_bpf::abi::EXTERNAL_PORTS_MAX;
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no such sockets")]
@@ -217,7 +221,7 @@ mod tests {
         config.class_config.fill(class);
         config.mark_rules.fill(MarkRule { mark: u32::MAX, mask: u32::MAX, class_id: 15 });
         config.dscp_class.fill(16);
-        let ports = 0..PORTS_MAX as u8;
+        let ports = 0..EXTERNAL_PORTS_MAX as u16;
         let qos: Vec<Qos> =
             ports.map(|slot| Qos::new(slot, Some(&config), Some((u64::MAX, u32::MAX)))).collect();
         send(daemon.as_fd(), &Order::Qos(qos.clone()), &[]).unwrap();
@@ -226,7 +230,7 @@ mod tests {
 
         let counters = [ClassCounters::from_bytes(&[0xff; 64]).unwrap(); CLASSES];
         let some: Vec<QosCounters> = (0..PORTS_PER_REPORT)
-            .map(|slot| QosCounters::new(slot as u8, &counters, Some((u64::MAX, u64::MAX))))
+            .map(|slot| QosCounters::new(slot as u16, &counters, Some((u64::MAX, u64::MAX))))
             .collect();
         send(engine.as_fd(), &Report::Counters(some.clone()), &[]).unwrap();
         let Some((Report::Counters(received), _)) = receive(&daemon).unwrap() else {

@@ -75,7 +75,7 @@ pub(crate) struct QueueSocket {
     /// Its queue pair in the engine.
     pub(crate) pair: usize,
     /// The slot of its port.
-    pub(crate) slot: u8,
+    pub(crate) slot: u16,
     /// The number of the queue.
     pub(crate) queue: u32,
     pub(crate) ifindex: u32,
@@ -125,7 +125,7 @@ impl PacketMemory {
         name: &str,
         queue: u32,
         pair: usize,
-        slot: u8,
+        slot: u16,
         free: impl FnMut() -> Option<u64>,
     ) -> io::Result<QueueSocket> {
         let socket = if self.used { Rc::new(xdp_socket()?) } else { Rc::clone(&self.socket) };

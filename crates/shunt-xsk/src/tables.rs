@@ -65,7 +65,7 @@ struct Own {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// Rewritten, to be sent by the port in this slot.
-    Forwarded(u8, Vec<u8>),
+    Forwarded(u16, Vec<u8>),
     /// Unchanged; Linux gets the frame, for the reason with this number.
     Slow(usize),
 }
@@ -211,7 +211,7 @@ impl Tables {
             for (frame, buffer) in described.iter().zip(&buffers) {
                 let [begin, end] = [frame.data, frame.data_end].map(|at| at.addr() - buffer.as_ptr().addr());
                 done.push(match frame.why {
-                    0 => Outcome::Forwarded(frame.out_slot, buffer[begin..end].to_vec()),
+                    0 => Outcome::Forwarded(frame.out_slot.into(), buffer[begin..end].to_vec()),
                     why => Outcome::Slow(why.into()),
                 });
             }

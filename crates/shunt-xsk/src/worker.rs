@@ -11,7 +11,7 @@ use crate::{
 use nix::time::{ClockId, clock_gettime};
 use shunt_bpf::{
     EngineSide, Size,
-    abi::{ExternalPort, INJECTED_MAX, PORTS_MAX, QUEUES_MAX},
+    abi::{EXTERNAL_PORTS_MAX, ExternalPort, INJECTED_MAX, QUEUES_MAX},
 };
 use std::{io, os::fd::BorrowedFd, time::Duration};
 
@@ -31,7 +31,7 @@ pub(crate) struct Worker {
     clock: Clock,
     counted: Vec<IngressCounters>,
     /// The slots of the ports that are served.
-    slots: Vec<u8>,
+    slots: Vec<u16>,
     /// Frames passed to Linux, by slot; since the last count.
     passed: Vec<u64>,
     lost: Vec<u64>,
@@ -63,9 +63,9 @@ pub(crate) fn now_ns() -> u64 {
 pub(crate) struct Started {
     pub(crate) worker: Worker,
     /// The slots of the ports that are served.
-    pub(crate) served: Vec<u8>,
+    pub(crate) served: Vec<u16>,
     /// The slots of the others, and why.
-    pub(crate) failed: Vec<(u8, String)>,
+    pub(crate) failed: Vec<(u16, String)>,
     pub(crate) zero_copy: bool,
     /// Why zero copy was tried in vain.
     pub(crate) refused: Option<String>,
@@ -74,7 +74,7 @@ pub(crate) struct Started {
 /// The sockets of all ports, by port.
 struct Opened<'p> {
     ports: Vec<(&'p Port, Vec<QueueSocket>)>,
-    failed: Vec<(u8, String)>,
+    failed: Vec<(u16, String)>,
     /// The frames that the kernel was given, also by sockets that are closed by now.
     frames: Vec<u64>,
 }
@@ -84,7 +84,7 @@ impl<'p> Opened<'p> {
     fn open(engine: &mut Engine, ports: &'p [Port], mode: Mode) -> io::Result<Self> {
         let mut memory = PacketMemory::of(engine, mode)?;
         let mut opened = Self { ports: Vec::new(), failed: Vec::new(), frames: Vec::new() };
-        let mut further = PORTS_MAX as usize;
+        let mut further = EXTERNAL_PORTS_MAX as usize;
         for port in ports {
             let queues = (0..port.queues.clamp(1, QUEUES_MAX)).map(|queue| {
                 let pair = if queue == 0 { usize::from(port.slot) } else { further + queue as usize - 1 };
@@ -166,9 +166,9 @@ impl Worker {
         let hz = engine.tables().side().map_or(1, EngineSide::ticks_per_s).max(1);
         let worker = Self {
             clock: Clock { jiffies: 0, at_ns: 0, ns_per_tick: 1_000_000_000 / u64::from(hz) },
-            counted: vec![IngressCounters::default(); PORTS_MAX as usize],
-            passed: vec![0; PORTS_MAX as usize],
-            lost: vec![0; PORTS_MAX as usize],
+            counted: vec![IngressCounters::default(); EXTERNAL_PORTS_MAX as usize],
+            passed: vec![0; EXTERNAL_PORTS_MAX as usize],
+            lost: vec![0; EXTERNAL_PORTS_MAX as usize],
             slots: served.clone(),
             queues: sockets,
             engine,
@@ -296,10 +296,10 @@ impl Worker {
 
     /// Passes the frames that the engine did not forward to Linux, port by port.
     fn pass_to_linux(&mut self) {
-        let mut frames: Vec<(u8, Vec<u8>)> = Vec::new();
+        let mut frames: Vec<(u16, Vec<u8>)> = Vec::new();
         self.engine.passed_up(|sent| {
             let slot = sent.up.map_or(0, |(slot, _)| slot);
-            frames.push((slot as u8, sent.frame.to_vec()));
+            frames.push((slot as u16, sent.frame.to_vec()));
         });
         for chunk in frames.chunk_by(|(a, _), (b, _)| a == b) {
             let slot = chunk[0].0;
@@ -351,7 +351,7 @@ impl Worker {
 
     /// Copies frames of this VLAN between two ports, or no frames. Returns a warning if there is such a VLAN.
     pub(crate) fn copy_vlan(&mut self, vlan: Option<u16>) -> io::Result<Option<String>> {
-        let slots = <[u8; 2]>::try_from(self.slots.as_slice()).ok();
+        let slots = <[u16; 2]>::try_from(self.slots.as_slice()).ok();
         if let Some((vlan, slots)) = vlan.zip(slots) {
             self.engine.copy_vlan(vlan, slots);
             self.side()?.copy_vlan(vlan);
@@ -406,7 +406,7 @@ impl Worker {
 
     /// What the queues have counted.
     pub(crate) fn qos_counters(&self) -> Vec<QosCounters> {
-        let of = |slot: &u8| {
+        let of = |slot: &u16| {
             let scheduler = self.engine.scheduler((*slot).into());
             let policer = self.engine.policer((*slot).into()).map(Policer::counts);
             if scheduler.is_none() && policer.is_none() {

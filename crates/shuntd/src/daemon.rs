@@ -55,7 +55,7 @@ use kernel_state::KernelReads;
 use recorder::Recorder;
 use rest::Rest;
 use ruleset_reader::RulesetReader;
-use shunt_api::{Config, Failure, Instance, NotKept, RestartKind};
+use shunt_api::{Config, Failure, Instance, NotKept, RestartKind, SlowCause};
 use shunt_bpf::DataPlane;
 use shunt_core::{Action, Cause, Connection, Core, Event, EventSource, TrackedDirection};
 use shunt_kernel::{Linux, NetlinkSubscription};
@@ -159,6 +159,8 @@ pub(crate) struct Daemon {
     first_failure: Option<Failure>,
     /// Devices that the actions in progress could not attach to.
     unattached: Vec<u32>,
+    /// What the log says of devices for which there is no place.
+    beyond: Option<SlowCause>,
     /// Ports whose driver refused the XDP program, not yet reported to the policy.
     xdp_refusals: Vec<Event>,
     /// Connections that wait for BE_LIBERAL.
@@ -222,6 +224,7 @@ impl Daemon {
             taps: Taps::default(),
             first_failure: None,
             unattached: Vec::new(),
+            beyond: None,
             xdp_refusals: Vec::new(),
             liberal_requests: Vec::new(),
             silent: Vec::new(),

@@ -29,8 +29,6 @@ use std::{
 };
 
 const PREFIX: &str = "shunt-";
-/// Descriptors that a data plane of 64 ports needs at most: three links each, and its maps and sockets.
-const MOST: usize = 300;
 
 /// The name of a map in the store.
 pub(crate) fn map_name(id: u32) -> String {
@@ -55,6 +53,8 @@ pub(crate) struct Store {
     hooks: Vec<(String, OwnedFd)>,
     /// What the service manager holds.
     held: BTreeSet<String>,
+    /// How many descriptors the service manager keeps.
+    room: usize,
     /// The process of the daemon before this one: until it has ended, the service manager heeds only that one.
     former: Option<OwnedFd>,
 }
@@ -62,12 +62,10 @@ pub(crate) struct Store {
 impl Store {
     /// The store with these descriptors in it. `None` without a service manager that has a store for this service.
     pub(crate) fn open(held: BTreeSet<String>, former: Option<OwnedFd>) -> Option<Self> {
-        if !is_offered() {
-            return None;
-        }
+        let room = offered_room()?;
         let made = RecordFile::create().and_then(|record| {
             let record_name = inode_name("record", record.as_fd())?;
-            Ok(Self { record, record_name, hooks: Vec::new(), held, former })
+            Ok(Self { record, record_name, hooks: Vec::new(), held, room, former })
         });
         made.inspect_err(|error| {
             tracing::warn!(
@@ -89,6 +87,11 @@ impl Store {
     /// Whether the service manager does not heed this process yet.
     pub(crate) fn must_wait(&self) -> bool {
         self.former.as_ref().is_some_and(|former| !has_ended(former))
+    }
+
+    /// How many descriptors the service manager keeps.
+    pub(crate) fn room(&self) -> usize {
+        self.room
     }
 
     /// The names of what the service manager holds.
@@ -133,11 +136,11 @@ impl Store {
     }
 }
 
-/// Whether the service manager keeps descriptors of this service. systemd has set FDSTORE since version 254; the unit
-/// sets it for older ones.
-fn is_offered() -> bool {
-    let number = |name| env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
-    env::var_os("NOTIFY_SOCKET").is_some() && number("FDSTORE").is_some_and(|room| room >= MOST)
+/// How many descriptors of this service the service manager keeps; `None` if it keeps none. systemd has set FDSTORE
+/// since version 254; the unit sets it for older ones.
+fn offered_room() -> Option<usize> {
+    env::var_os("NOTIFY_SOCKET")?;
+    env::var("FDSTORE").ok()?.parse().ok().filter(|room| *room > 0)
 }
 
 /// Has the service manager keep a descriptor. Waits until it has room for the message.

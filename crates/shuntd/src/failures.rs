@@ -22,7 +22,7 @@ pub(crate) fn load_failure(error: &shunt_bpf::Error, max_flows: Option<u32>) -> 
     let hint = match code {
         FailureCode::NotRoot => "CAP_BPF and CAP_NET_ADMIN are needed",
         FailureCode::Internal => match error.os_error() {
-            Some(nix::libc::EMFILE) => "too few files may be open; raise the limit with: ulimit -n 1024",
+            Some(nix::libc::EMFILE) => "too few files may be open; raise the limit with: ulimit -n 4096",
             Some(nix::libc::ENFILE) => {
                 "this machine has too many open files; raise the limit with: sysctl -w fs.file-max=1000000"
             }

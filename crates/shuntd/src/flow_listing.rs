@@ -27,7 +27,7 @@ pub(crate) struct FlowTableReader {
     /// Device names by ifindex.
     names: HashMap<u32, String>,
     /// The ifindex of the port in each slot.
-    slots: HashMap<u8, u32>,
+    slots: HashMap<u16, u32>,
     /// The ports by ifindex.
     ports: HashMap<u32, PortEngine>,
     /// The clock of the data plane, and when it was read.

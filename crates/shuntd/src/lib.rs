@@ -53,6 +53,7 @@ use handover::{Channel, FromNext, fault_point};
 use log_writer::LogFilter;
 use nix::sys::signal::{SigSet, Signal};
 use priority::Priority;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use shunt_api::{Config, DaemonArguments, Failure, FailureCode, Instance};
 use shunt_xsk::protocol;
@@ -77,6 +78,13 @@ fn sized(configured: &Config) -> Config {
     Config { max_flows, ..configured.clone() }
 }
 
+/// Each port has up to three links of programs, and the usual soft limit is 1024. If the hard limit is too low, the
+/// error of the port that fails says so.
+fn allow_descriptors_for_all_ports() {
+    let hard = getrlimit(Resource::Nofile).maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard });
+}
+
 /// Runs the daemon, or prints an answer.
 fn run(arguments: &DaemonArguments) -> Result<Ended, Failure> {
     let instance: Instance = arguments.instance.parse()?;
@@ -97,6 +105,7 @@ fn run(arguments: &DaemonArguments) -> Result<Ended, Failure> {
     if arguments.cleanup {
         return start::clean_up(&instance).map(|()| Ended::Stopped);
     }
+    allow_descriptors_for_all_ports();
     let channel = channel_of(arguments)?;
     let received = Received::take();
     let read = || {

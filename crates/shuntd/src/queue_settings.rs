@@ -36,7 +36,7 @@ pub(crate) fn unused(core: &Core, table: &QosTable) -> Vec<UnusedQueues> {
 }
 
 /// The queues of the port in a slot. The configuration has passed [`PortQos::check`].
-pub(crate) fn for_slot(slot: u8, qos: &PortQos) -> protocol::Qos {
+pub(crate) fn for_slot(slot: u16, qos: &PortQos) -> protocol::Qos {
     let shapes = qos.rate.0 != 0 || !qos.class.is_empty();
     let scheduler = shapes.then(|| scheduler(qos));
     let policer = (qos.police.0 != 0).then_some((qos.police.0 / BITS_PER_BYTE, qos.police_burst.0));

@@ -238,6 +238,7 @@ pub(crate) fn choice(config: &Config) -> Choice {
         external_ports: config.external_ports.clone(),
         captures: config.captures,
         limits: config.limits,
+        ports_max: Some(shunt_bpf::ports_max() as usize),
     }
 }
 
@@ -334,9 +335,6 @@ pub(crate) fn port_obstacles(
         if core.link(name).is_none() {
             found.push(failure(FailureCode::PortMissing, format!("external port {}", no_device(name))));
         }
-    }
-    if let Err(why) = Config::check_port_count(core.ports().count()) {
-        found.push(failure(FailureCode::Usage, format!("ports that forwarding uses: {why}")));
     }
     if config.ports.is_empty() && core.ports().next().is_none() {
         found.push(failure(

@@ -2,6 +2,7 @@
 
 use crate::{
     left_behind::Settings,
+    ports::add_pairs,
     restarts::{LASTING_FLOWS, arrivals, stream, teach},
 };
 use nix::{
@@ -165,6 +166,28 @@ fn clsact_filters_are_handed_over() {
     if require_root() {
         restart_during_a_stream(Engine::Tc, &[("SHUNT_PRETEND_MISSING", "tcx")], 2);
     }
+}
+
+/// A message takes 253 descriptors.
+#[test]
+fn more_links_than_a_message_takes_are_handed_over() {
+    if !require_root() {
+        return;
+    }
+    let rig = Rig::new(&[]);
+    add_pairs(rig.lab.router(), 1..=64);
+    let begin = rig.up(Engine::Tc);
+    assert_eq!(begin.ports.len(), 130);
+    rig.teach();
+    let epoch = rig.status().epoch;
+    let (_, kind) = rig.restart();
+    assert!(matches!(kind, RestartKind::TakenOver { .. }), "{kind:?}: {}", rig.log());
+    let status = rig.status();
+    assert_eq!((status.ports.len(), status.epoch), (130, epoch), "{}", rig.log());
+    rig.teach();
+    let held = KernelObjects::held_by(status.pid);
+    rig.shunt.done("down");
+    assert_eq!(held.not_freed(), None, "{}", rig.log());
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl ServiceManager {
             .args(&self.arguments)
             .env("SHUNT_RUNTIME_DIR", &self.directory)
             .env("NOTIFY_SOCKET", self.directory.join("notify"))
-            .env("FDSTORE", "512")
+            .env("FDSTORE", "4096")
             .env("LISTEN_FDS", stored.len().to_string())
             .env("LISTEN_FDNAMES", names.join(":"))
             .envs(variables.iter().copied())

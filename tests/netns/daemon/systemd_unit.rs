@@ -37,6 +37,10 @@ fn the_capabilities_of_the_systemd_unit_suffice() {
 fn the_unit_tells_the_daemon_how_many_descriptors_systemd_keeps() {
     let value = |key: &str| UNIT.lines().find_map(|line| line.strip_prefix(key)).unwrap();
     assert_eq!(value("FileDescriptorStoreMax="), value("Environment=FDSTORE="));
+    // systemd sets the limit before it gives them back.
+    let [stored, limit] =
+        ["FileDescriptorStoreMax=", "LimitNOFILE="].map(|key| value(key).split(':').next().unwrap());
+    assert!(limit.parse::<u32>().unwrap() > 2 * stored.parse::<u32>().unwrap() - 100);
     // The default keeps them for a restart and no longer.
     assert!(!UNIT.contains("\nFileDescriptorStorePreserve="));
 }

@@ -294,7 +294,7 @@ fn learned(before: &Packet, random: &mut Rng) -> Option<(Key, Entry)> {
         after = after.with_source(SocketAddr::new(ip, random.u16(..)));
     }
     let (key, mut entry) = flow_between(before, &after, IFINDEX)?;
-    entry.flow.out_slot = OUT;
+    entry.flow.out_slot = OUT.into();
     if random.u8(..4) > 0 {
         entry.flow.flags &= !abi::FLOW_STATIC;
         entry.flow.epoch = if random.u8(..30) == 0 { 6 } else { 7 };

@@ -111,7 +111,7 @@ impl Flows {
 pub fn copied_mpps() -> anyhow::Result<f64> {
     const VLAN: u16 = 255;
     let mut engine = engine(1);
-    engine.copy_vlan(VLAN, [IN as u8, OUT as u8]);
+    engine.copy_vlan(VLAN, [IN as u16, OUT as u16]);
     let frame = pair(0).0.with_tags(&[Tag::vlan(VLAN)]).to_bytes();
     timed(&mut engine, |receive| (0..RING).all(|_| receive(&frame)), |_, sent| sent == frame)
 }
@@ -190,6 +190,6 @@ fn learned(before: &Packet, after: &Packet) -> Option<(Key, Entry)> {
     entry.flow.flags &= !abi::FLOW_STATIC;
     entry.flow.epoch = 7;
     (entry.flow.reprove_at_ticks, entry.flow.prove_by_ticks) = (TICKS as u32 + 1000, TICKS as u32 + 2000);
-    (entry.flow.in_slot, entry.flow.out_slot) = (IN as u8, OUT as u8);
+    (entry.flow.in_slot, entry.flow.out_slot) = (IN as u16, OUT as u16);
     Some((key, entry))
 }

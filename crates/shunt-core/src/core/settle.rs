@@ -60,16 +60,17 @@ impl Core {
             &|prog| own.contains(&prog),
             kept.as_ref().unwrap_or(&self.ports),
         );
-        self.surveys.set_ports(now, &self.choice.surveyed(&self.network, &want));
-        self.choice.apply_surveys(&self.network, &self.surveys, &mut want);
-        if self.rests {
-            ports::take_programs_off(&self.network, &mut want);
-        }
         if self.ports.keys().any(|ifindex| !want.contains_key(ifindex)) {
             // There may be room for these devices now.
             self.refused.clear();
         }
         want.retain(|ifindex, _| !self.refused.contains(ifindex));
+        self.beyond = ports::leave_beyond(self.ports_max(), &self.ports, &mut want);
+        self.surveys.set_ports(now, &self.choice.surveyed(&self.network, &want));
+        self.choice.apply_surveys(&self.network, &self.surveys, &mut want);
+        if self.rests {
+            ports::take_programs_off(&self.network, &mut want);
+        }
         let (seen, tracking) = (self.network.stacks(want.keys().copied()), self.tracking());
         for (ifindex, view) in &mut want {
             view.setting.bridged = self.network.bridged(*ifindex, &seen, tracking);

@@ -12,7 +12,7 @@ use crate::{
     Bridged, Connection, EventSource, Link, LinkLayer, Netconf, PortSetting, Program, Qdisc, RouteDetails,
     SurveyCounts,
 };
-use shunt_api::{Engine, EngineChoice, FilterHook, PortFilter};
+use shunt_api::{Config, Engine, EngineChoice, FilterHook, PortFilter};
 use shunt_wire::Mac;
 use std::net::IpAddr;
 

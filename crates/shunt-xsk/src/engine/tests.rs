@@ -26,7 +26,7 @@ fn engine(frames: u32, ring: u32, flows: u8) -> Engine {
     for host in 0..flows {
         let (before, after) = pair(host);
         let (key, mut entry) = flow_between(&before, &after, 7).unwrap();
-        (entry.flow.in_slot, entry.flow.out_slot) = (IN as u8, OUT as u8);
+        (entry.flow.in_slot, entry.flow.out_slot) = (IN as u16, OUT as u16);
         entry.flow.mark = host.into();
         engine.tables().put(&key, &entry).unwrap();
     }

@@ -4,7 +4,7 @@ use shunt_wire::{Packet, Tag, Tcp};
 use std::net::SocketAddr;
 
 const IFINDEX: u32 = 7;
-const OUT: u8 = 3;
+const OUT: u16 = 3;
 const NOW: u64 = 100_000;
 
 type Change = fn(&mut Entry);
@@ -102,13 +102,14 @@ fn a_packet_that_no_action_may_carry_goes_to_linux_with_the_cores_reason() {
     let mut tables = tables(64);
     let (before, after) = pair(1);
     let (key, good) = learned(&before, &after);
-    let cases: [(&str, Change); 7] = [
+    let cases: [(&str, Change); 8] = [
         ("stale", |entry| entry.flow.epoch = 6),
         ("stale", |entry| entry.flow.prove_by_ticks = NOW as u32),
         ("reprove", |entry| (entry.flow.reprove_at_ticks, entry.flow.max_l3_bytes) = (NOW as u32, 20)),
         ("class", |entry| entry.flow.class_bits = 0xb8),
         ("not-ours", |entry| entry.flow.in_dmac[5] ^= 1),
         ("mtu", |entry| entry.flow.max_l3_bytes = 60),
+        ("port", |entry| entry.flow.out_slot += abi::EXTERNAL_PORTS_MAX as u16),
         ("pending", |entry| entry.flow.state = abi::FLOW_PENDING),
     ];
     let frame = before.to_bytes();

@@ -1,6 +1,7 @@
 //! Hands events to the policy and performs the actions that it returns.
 
 use super::Daemon;
+use shunt_api::SlowCause;
 use shunt_bpf::Dependency;
 use shunt_core::{Action, Cause, ChangeDetails, Event, Scope};
 use std::time::Instant;
@@ -26,10 +27,20 @@ impl Daemon {
             self.forget_hosts();
         }
         self.note_told();
+        self.note_beyond();
         if ports_changed {
             self.static_flows.follow_ports();
         }
         self.after_changes();
+    }
+
+    /// Logs for which devices there is no place.
+    fn note_beyond(&mut self) {
+        let beyond = self.core.beyond_cause();
+        if let Some(SlowCause { what, remedy }) = beyond.as_ref().filter(|_| beyond != self.beyond) {
+            tracing::warn!("{what}; {remedy}");
+        }
+        self.beyond = beyond;
     }
 
     /// Tells the policy which changes of ports have failed. Not while a batch of actions is performed: an earlier

@@ -7,7 +7,7 @@ use shunt_api::{
     AfXdpMode, Config, Failure, FailureCode, PortQos, QosRemoval, QosStatus, QosTable, UnusedQueues,
     WaitChoice,
 };
-use shunt_bpf::DataPlane;
+use shunt_bpf::{DataPlane, abi};
 use shunt_core::{Event, ExternalPorts, ExternalState};
 use shunt_xsk::protocol::{self, Order, Port, Qos, QosCounters, Report, Waiting};
 use std::{
@@ -59,7 +59,7 @@ struct Running {
     /// It keeps the bounds of messages.
     socket: UnixDatagram,
     /// The ports by slot, as they were at the start: a name may have changed.
-    ports: BTreeMap<u8, Port>,
+    ports: BTreeMap<u16, Port>,
     ready: bool,
     /// How its sockets work, once it is ready.
     mode: Option<AfXdpMode>,
@@ -206,7 +206,8 @@ impl Daemon {
         let wanted = self.external.wanted.ports.iter();
         let ports: Vec<Port> = wanted.filter_map(|ifindex| self.external_port(*ifindex)).collect();
         if ports.is_empty() {
-            return self.handle(Event::External(ExternalState::default()));
+            let fails = self.beyond_external();
+            return self.handle(Event::External(ExternalState { fails, ..ExternalState::default() }));
         }
         let zero_copy = self.external.wanted.copied.is_empty();
         match Running::start(&self.plane, &self.config, ports, zero_copy) {
@@ -219,8 +220,16 @@ impl Daemon {
     }
 
     fn external_port(&self, ifindex: u32) -> Option<Port> {
-        let (slot, name) = (self.plane.slot(ifindex)?, self.name(ifindex));
+        let (slot, name) = (self.plane.slot(ifindex).filter(has_place)?, self.name(ifindex));
         Some(Port { slot, ifindex, queues: receive_queues(&name), name })
+    }
+
+    /// The ports that the engine has no place for, and why.
+    fn beyond_external(&self) -> BTreeMap<u32, String> {
+        let ports = self.external.wanted.ports.iter().copied();
+        let beyond = ports.filter(|port| self.plane.slot(*port).is_some_and(|slot| !has_place(&slot)));
+        let why = format!("it serves the first {} ports", abi::EXTERNAL_PORTS_MAX);
+        beyond.map(|port| (port, why.clone())).collect()
     }
 
     /// Waits until the engine serves its ports or cannot, so that the daemon does not report ports that are about to
@@ -248,17 +257,16 @@ impl Daemon {
     }
 
     fn external_said(&mut self, report: Report) {
+        let mut fails = self.beyond_external();
         let Some(running) = &mut self.external.running else { return };
         match report {
             Report::Ready { served, failed, zero_copy, refused } => {
                 running.ready = true;
                 running.mode = Some(if zero_copy { AfXdpMode::ZeroCopy } else { AfXdpMode::Copy });
-                let on = |slot: &u8| Some(running.ports.get(slot)?.ifindex);
-                let state = ExternalState {
-                    serves: served.iter().filter_map(on).collect(),
-                    fails: failed.into_iter().filter_map(|(slot, why)| Some((on(&slot)?, why))).collect(),
-                    down: None,
-                };
+                let on = |slot: &u16| Some(running.ports.get(slot)?.ifindex);
+                fails.extend(failed.into_iter().filter_map(|(slot, why)| Some((on(&slot)?, why))));
+                let state =
+                    ExternalState { serves: served.iter().filter_map(on).collect(), fails, down: None };
                 self.log_mode(zero_copy, refused);
                 for (ifindex, why) in &state.fails {
                     tracing::warn!("{}: the external engine cannot serve it: {why}", self.name(*ifindex));
@@ -377,7 +385,7 @@ impl Daemon {
     }
 
     /// The slot of a port whose queues are in use, or why they are not.
-    fn slot_in_use(&self, port: &str) -> Result<u8, UnusedQueues> {
+    fn slot_in_use(&self, port: &str) -> Result<u16, UnusedQueues> {
         let ifindex = queue_settings::port_with_queues(&self.core, port)?;
         self.plane.slot(ifindex).ok_or_else(|| UnusedQueues {
             port: port.to_owned(),
@@ -448,8 +456,13 @@ impl Daemon {
     }
 }
 
+/// Whether the engine can serve a port in this slot.
+fn has_place(slot: &u16) -> bool {
+    u32::from(*slot) < abi::EXTERNAL_PORTS_MAX
+}
+
 /// The queues of those ports, by slot and name, that have some.
-fn queues(table: &QosTable, ports: impl Iterator<Item = (u8, String)>) -> Vec<Qos> {
+fn queues(table: &QosTable, ports: impl Iterator<Item = (u16, String)>) -> Vec<Qos> {
     ports.filter_map(|(slot, name)| Some(queue_settings::for_slot(slot, table.get(&name)?))).collect()
 }
 

@@ -16,6 +16,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use shunt_api::{FailedRestart, Failure, FailureCode, Restart, RestartKind};
 use shunt_bpf::LAYOUT;
+use shunt_xsk::protocol::RIGHTS_MAX;
 use std::{
     collections::BTreeMap,
     io,
@@ -39,6 +40,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const FROZEN: Duration = Duration::from_secs(1);
 /// How long it may take to exchange the programs.
 const EXCHANGE: Duration = Duration::from_secs(30);
+/// How much longer the exchange may take for each port: an idle machine needs 13 ms for an XDP program.
+pub(super) const PER_PORT: Duration = Duration::from_millis(50);
 
 /// The restart in progress, and how the last ones went.
 #[derive(Debug, Default)]
@@ -369,10 +372,19 @@ impl Daemon {
         let since_ns = monotonic_ns();
         let ports = self.plane.handed_ports().ok_or_else(|| io::Error::other("a port is being attached"))?;
         let listening = &self.hand_over.listeners;
+        let sockets = listening.sockets.iter().map(AsFd::as_fd);
+        let mut handles: Vec<BorrowedFd<'_>> =
+            sockets.chain(ports.iter().flat_map(|(_, links)| links.iter().copied())).collect();
+        if pretends_missing("hand-over-link") {
+            handles.pop();
+        }
+        let (handles, more) = handles.split_at(handles.len().min(RIGHTS_MAX));
+        let more = more.chunks(RIGHTS_MAX);
         let state = ToNext::State(Box::new(HandedState {
             generation: self.hand_over.generation + 1,
             counting_since_ns: self.hand_over.counting_since_ns,
             since_ns,
+            more: more.len(),
             metrics: listening.metrics,
             page: listening.page,
             ports: ports.iter().map(|(port, _)| (*port).into()).collect(),
@@ -381,15 +393,10 @@ impl Daemon {
             legacy_rules: self.legacy_rules,
             stored: self.store.as_ref().map(|store| store.held().clone()).unwrap_or_default(),
         }));
-        let sockets = listening.sockets.iter().map(AsFd::as_fd);
-        let mut handles: Vec<BorrowedFd<'_>> =
-            sockets.chain(ports.iter().flat_map(|(_, links)| links.iter().copied())).collect();
-        if pretends_missing("hand-over-link") {
-            handles.pop();
-        }
         let next = self.hand_over.underway.as_ref().map(|underway| &underway.next);
         let channel = &next.ok_or_else(|| io::Error::other("there is none"))?.channel;
-        channel.send(&state, &handles)?;
+        channel.send(&state, handles)?;
+        more.into_iter().try_for_each(|handles| channel.send(&ToNext::More, handles))?;
         fault_point("former-frozen");
         match channel.expect(FROZEN).await? {
             (FromNext::Commit, _) => {}
@@ -433,7 +440,8 @@ impl Daemon {
 
     /// Ends after the next daemon has got the ownership: leaves everything to it, or, if it fails, detaches everything.
     pub(super) async fn leave(mut self, next: NextDaemon, stopping: StopSignals) -> Result<Ended, Failure> {
-        let outcome = next.channel.expect(EXCHANGE).await;
+        let ports = u32::try_from(self.core.ports().count()).unwrap_or(u32::MAX);
+        let outcome = next.channel.expect(EXCHANGE + PER_PORT * ports).await;
         let pid = next.pid();
         let why = match outcome {
             Ok((FromNext::Done, _)) => {

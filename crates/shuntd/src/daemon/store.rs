@@ -46,6 +46,12 @@ impl Daemon {
             return;
         }
         match self.store_changes() {
+            Ok(changes) if changes.all.len() > self.store.as_ref().map_or(0, Store::room) => {
+                let (need, room) = (changes.all.len(), self.store.as_ref().map_or(0, Store::room));
+                self.abandon_store(&io::Error::other(format!(
+                    "it keeps {room}, and {need} are needed: raise FileDescriptorStoreMax="
+                )));
+            }
             Ok(changes) => {
                 self.write_record();
                 if !changes.new.is_empty() || !changes.old.is_empty() {
@@ -79,8 +85,9 @@ impl Daemon {
             BlockingThread::Processes,
             STORE,
             move |_| {
-                new.iter().try_for_each(|(name, fd)| keep(name, fd.as_fd()))?;
-                old.iter().try_for_each(|name| remove(name))
+                // In this order, there is always room.
+                old.iter().try_for_each(|name| remove(name))?;
+                new.iter().try_for_each(|(name, fd)| keep(name, fd.as_fd()))
             },
             |daemon, changed: io::Result<()>| match changed {
                 Ok(()) => {

@@ -152,12 +152,13 @@ pub(crate) async fn prepare(
     let mut kept = Kept::read(instance, config);
     tell(channel, &FromNext::Loaded)?;
     fault_point("next-loaded");
-    let (ToNext::State(state), handles) = ask(channel, CALM).await? else { return Err(unexpected()) };
+    let (ToNext::State(state), mut handles) = ask(channel, CALM).await? else { return Err(unexpected()) };
     fault_point("next-state");
     let HandedState {
         generation,
         counting_since_ns,
         since_ns,
+        more,
         metrics,
         page,
         ports,
@@ -166,6 +167,10 @@ pub(crate) async fn prepare(
         stored,
         legacy_rules,
     } = *state;
+    for _ in 0..more {
+        let (ToNext::More, more) = ask(channel, ANSWER).await? else { return Err(unexpected()) };
+        handles.extend(more);
+    }
     let broken = || internal("the running daemon has handed over too few descriptors");
     let (listeners, links) = Listeners::adopt(config, handles, metrics, page)?.ok_or_else(broken)?;
     let inherited = Inherited::new(ports.iter().map(HandedPort::from), links).ok_or_else(broken)?;
@@ -326,7 +331,7 @@ impl Owner {
         let Self { mut daemon, listeners, findings, since_ns, before } = self;
         let was_alone = matches!(before, Before::HadEnded);
         // After a daemon that had ended, packets stay slow until everything is in place.
-        let beats = (!was_alone).then(|| Beats::start(&daemon.plane)).flatten();
+        let beats = (!was_alone).then(|| Beats::start(&daemon.plane, daemon.inherited.0.len())).flatten();
         let begun = daemon.begin_as_owner(findings, before).and_then(|iptables| {
             listeners.claim().map_err(internal)?;
             Ok(iptables)
@@ -468,6 +473,6 @@ mod tests {
         assert!(!inherited(&[port(2, 0), port(3, 1)], 5), "too many");
         assert!(!inherited(&[port(2, 0), port(3, 0)], 4), "one slot for two ports");
         assert!(!inherited(&[port(2, 0), port(2, 1)], 4), "one port twice");
-        assert!(!inherited(&[port(2, 64)], 2), "no such slot");
+        assert!(!inherited(&[port(2, abi::PORTS_MAX as u16)], 2), "no such slot");
     }
 }

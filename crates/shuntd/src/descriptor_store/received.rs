@@ -109,7 +109,7 @@ fn sort_out(
         return Err("the flow tables are not those of the record".to_owned());
     }
     let handed: Vec<HandedPort> = record.ports.iter().map(|(port, _)| port.into()).collect();
-    let known: BTreeMap<u32, u16> = handed.iter().map(|port| (port.ifindex, port.slot.into())).collect();
+    let known: BTreeMap<u32, u16> = handed.iter().map(|port| (port.ifindex, port.slot)).collect();
     if maps.ports() != known {
         return Err("a port was being changed".to_owned());
     }

@@ -50,6 +50,8 @@ pub(crate) enum ToNext {
     Settled,
     /// All the rest. Descriptors: the control socket, the listeners on TCP, and the links of the ports.
     State(Box<HandedState>),
+    /// More of the descriptors of the message before.
+    More,
     /// The next daemon owns the data plane.
     Go,
 }
@@ -78,6 +80,8 @@ pub(crate) struct HandedState {
     pub(crate) counting_since_ns: Option<u64>,
     /// When the running daemon stopped working, on the monotonic clock.
     pub(crate) since_ns: u64,
+    /// How many messages with more descriptors follow.
+    pub(crate) more: usize,
     /// Whether there is a listener for metrics.
     pub(crate) metrics: bool,
     /// Whether there is a listener for the page.
@@ -99,7 +103,7 @@ pub(crate) struct HandedState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PortMessage {
     ifindex: u32,
-    slot: u8,
+    slot: u16,
     tcx: bool,
     egress: bool,
     xdp: Option<(XdpName, u32)>,
@@ -180,7 +184,10 @@ pub(crate) fn differences(config: &Config, other: &BTreeMap<String, Value>) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::descriptor_store::link_name;
     use shunt_api::{EngineChoice, LogLevel};
+    use shunt_bpf::abi;
+    use shunt_xsk::protocol::MESSAGE_MAX;
 
     #[test]
     fn configurations_differ_by_the_keys_that_flows_depend_on() {
@@ -213,5 +220,28 @@ mod tests {
             let message: PortMessage = serde_json::from_str(&text).unwrap();
             assert_eq!(HandedPort::from(&message), port);
         }
+    }
+
+    #[test]
+    fn the_state_of_all_ports_fits_a_message() {
+        let xdp = Some((XdpProgram::ForwardTags, u32::MAX));
+        let port = |slot| HandedPort { ifindex: u32::MAX, slot, mode: AttachMode::Tcx, egress: true, xdp };
+        let ports: Vec<PortMessage> = (0..abi::PORTS_MAX as u16).map(|slot| port(slot).into()).collect();
+        let links = ports.iter().map(|port| HandedPort::from(port).links()).sum::<usize>() as u32;
+        let state = HandedState {
+            generation: u64::MAX,
+            counting_since_ns: Some(u64::MAX),
+            since_ns: u64::MAX,
+            more: links as usize,
+            metrics: true,
+            page: true,
+            clsacts: BTreeSet::new(),
+            off: Vec::new(),
+            stored: (0..links + 100).map(|id| link_name(u32::MAX - id)).collect(),
+            legacy_rules: Some(u64::MAX),
+            ports,
+        };
+        let text = serde_json::to_vec(&ToNext::State(Box::new(state))).unwrap();
+        assert!(text.len() < MESSAGE_MAX - 8192, "{}: no room for rules of `shunt off`", text.len());
     }
 }

@@ -106,6 +106,29 @@ fn tunnels_of_ethernet_frames_with_an_address_are_ports() {
     assert!(core.ports().skip(2).all(|(_, view)| !view.setting.no_l2));
 }
 
+#[test]
+fn devices_beyond_the_most_ports_wait_for_a_place_and_are_named() {
+    let last = Config::PORTS_MAX as u32;
+    let device = |ifindex| [Event::Link(link(ifindex, &format!("v{ifindex}"))), address(ifindex, "10.8.0.1")];
+    let mut state = router();
+    state.extend((3..=last + 7).flat_map(device));
+    let (mut core, now) = started(Choice::default(), state);
+    assert_eq!(names(&core).len(), Config::PORTS_MAX);
+    assert_eq!(core.beyond, (last + 1..=last + 7).collect());
+    let causes = core.slow_causes(crate::TrackedCounts::default());
+    assert_eq!(causes.len(), 1, "{causes:?}");
+    assert_eq!(
+        causes[0].what,
+        "packets through v1025, v1026, v1027, v1028, v1029 and 2 more stay slow: this instance has at most 1024 ports"
+    );
+    // The oldest of those that wait gets the place. A port stays one.
+    let actions = core.handle(now, Event::LinkGone { ifindex: 3 });
+    assert!(names(&core).contains(&"v1025") && !names(&core).contains(&"v1026"), "{actions:?}");
+    let actions = core.handle_all(now, device(3));
+    assert_eq!(core.beyond, [3].into_iter().chain(last + 2..=last + 7).collect());
+    assert!(!actions.iter().any(|action| matches!(action, Action::Attach(_) | Action::Detach { .. })));
+}
+
 /// A qdisc or an address of a tunnel says nothing of the device that carries it.
 #[test]
 fn the_device_that_carries_a_tunnel_is_not_below_it() {

@@ -67,7 +67,7 @@ enum Source {
 struct Plan {
     programs: ProgramMeter,
     /// The slots of ports, and their names.
-    slots: Vec<u8>,
+    slots: Vec<u16>,
     names: Vec<String>,
     /// Whether packets may be merged by a driver that XDP keeps from that.
     merging: bool,
@@ -87,7 +87,7 @@ impl Daemon {
             return;
         };
         let ports = self.core.ports().map(|(link, _)| (link.ifindex, link.name.clone()));
-        let ports: Vec<(u8, String)> =
+        let ports: Vec<(u16, String)> =
             ports.filter_map(|(ifindex, name)| Some((self.plane.slot(ifindex)?, name))).collect();
         let (slots, names) = ports.into_iter().unzip();
         let plan = Plan {
