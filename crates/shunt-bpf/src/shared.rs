@@ -55,7 +55,7 @@ pub struct Shared<T> {
     of: PhantomData<T>,
 }
 
-// SAFETY: the memory is shared memory that is only touched through atomics.
+// SAFETY: the memory is shared, and only touched through atomics.
 unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as for Send.
 unsafe impl<T> Sync for Shared<T> {}

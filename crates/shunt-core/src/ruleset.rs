@@ -118,21 +118,16 @@ impl Ruleset {
     pub(crate) fn handle_change_at(&mut self, now: Instant, place: RulesPlace) -> Option<Duration> {
         let is_aside = !self.path.contains(&place);
         match &mut self.state {
+            State::Refreshing { .. } if !is_aside => Some(self.request_read(now)),
             // Whether packets come there, the result of the read tells.
-            State::Reading { since, changed } => {
-                if now >= *since {
-                    changed.add(place);
-                }
-                None
-            }
-            State::Refreshing { since, changed } if is_aside => {
+            State::Reading { since, changed } | State::Refreshing { since, changed } => {
                 if now >= *since {
                     changed.add(place);
                 }
                 None
             }
             State::Known if is_aside => Some(self.request_refresh(now)),
-            State::New | State::Known | State::Refreshing { .. } => Some(self.request_read(now)),
+            State::New | State::Known => Some(self.request_read(now)),
         }
     }
 

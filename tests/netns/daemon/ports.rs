@@ -4,10 +4,10 @@ use crate::refusals::up_refuses;
 use shunt_api::{Config, Engine, FailureCode};
 use shunt_testkit::{NetNs, Stage, Topology, daemon, require_root, rulesets, wait_until};
 
-/// The pairs of veths that the router gets beside its own two devices; with these, it has one port less than it may.
+/// With so many pairs of veths beside its own two devices, the router has all the ports that it may have.
 const PAIRS: u32 = Config::PORTS_MAX as u32 / 2 - 1;
 
-/// Adds pairs of veths, both ends of which have an address, and which are otherwise silent.
+/// Adds pairs of veths with an address at each end. They carry no traffic.
 pub(crate) fn add_pairs(router: &NetNs, numbers: std::ops::RangeInclusive<u32>) {
     let add = |n| {
         let (high, low) = (n / 256, n % 256);

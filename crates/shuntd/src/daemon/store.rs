@@ -41,13 +41,14 @@ impl Daemon {
 
     /// Brings the store up to date. To be called at each tick.
     pub(super) fn update_store(&mut self) {
-        if self.store.as_ref().is_none_or(Store::must_wait) || self.is_open(BlockingThread::Processes, STORE)
-        {
+        let Some(store) = self.store.as_ref().filter(|store| !store.must_wait()) else { return };
+        let room = store.room();
+        if self.is_open(BlockingThread::Processes, STORE) {
             return;
         }
         match self.store_changes() {
-            Ok(changes) if changes.all.len() > self.store.as_ref().map_or(0, Store::room) => {
-                let (need, room) = (changes.all.len(), self.store.as_ref().map_or(0, Store::room));
+            Ok(changes) if changes.all.len() > room => {
+                let need = changes.all.len();
                 self.abandon_store(&io::Error::other(format!(
                     "it keeps {room}, and {need} are needed: raise FileDescriptorStoreMax="
                 )));
