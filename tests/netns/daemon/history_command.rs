@@ -51,7 +51,9 @@ fn traffic_and_events_are_kept_across_a_restart() {
     shunt.done("up --engine tc");
     let table = history(&shunt);
     let sum = |count: fn(&shunt_api::HistoryRow) -> u64| table.rows.iter().map(count).sum::<u64>();
-    assert_eq!((sum(|row| row.fast), sum(|row| row.slow)), (counted.fast, counted.slow), "{table:#?}");
+    assert_eq!(sum(|row| row.fast), counted.fast, "{table:#?}");
+    // The hosts themselves may have sent something since the counting.
+    assert!(sum(|row| row.slow) >= counted.slow, "{table:#?}");
     assert!(table.rows.iter().any(|row| row.ports.contains_key("r0") && row.in_pps > 0), "{table:#?}");
     let events = happened(&table);
     let is_start = |what: &&&Happening| matches!(what, Happening::Started { after_crash: false, .. });

@@ -134,6 +134,7 @@ impl Daemon {
         };
         self.recorder.interval = (now, counters);
         self.recorder.minute = (now, counters);
+        self.recorder.devices = costs::devices(&self.port_names()).ok();
         self.recorder.costs.record_daemon();
         self.note_restart();
         self.see_first();
@@ -209,7 +210,7 @@ impl Daemon {
         }
         let meter = self.plane.program_meter();
         let tables = (self.plane.map_bytes(), self.plane.flow_bytes());
-        let names: Vec<String> = self.core.ports().map(|(link, _)| link.name.clone()).collect();
+        let names = self.port_names();
         let (start, packets) = (Instant::now(), packets(&self.all_counters()));
         let work = move |_: &mut shunt_kernel::Linux| Measured::take(&meter, &names);
         self.in_background(BlockingThread::Meter, costs::MEASURE, work, move |daemon, measured| {
@@ -223,11 +224,13 @@ impl Daemon {
     fn on_measured(&mut self, measured: Measured, begun: Instant, packets_per_s: f64) {
         let recorder = &mut self.recorder;
         let devices = recorder.costs.record(measured, begun, packets_per_s);
-        match recorder.waiting.take() {
-            Some(minute) => recorder.end_minute(minute, devices),
-            None if recorder.devices.is_none() => recorder.devices = devices,
-            None => {}
+        if let Some(minute) = recorder.waiting.take() {
+            recorder.end_minute(minute, devices);
         }
+    }
+
+    fn port_names(&self) -> Vec<String> {
+        self.core.ports().map(|(link, _)| link.name.clone()).collect()
     }
 
     fn write_history(&mut self) {
@@ -248,8 +251,7 @@ impl Daemon {
     /// Ends the minute and writes the history. `by` says who stops the daemon.
     pub(super) fn end_recording(&mut self, by: &str) {
         self.count_interval();
-        let names: Vec<String> = self.core.ports().map(|(link, _)| link.name.clone()).collect();
-        let devices = costs::devices(&names).ok();
+        let devices = costs::devices(&self.port_names()).ok();
         // A minute whose devices are being read comes first.
         if let Some(minute) = self.recorder.waiting.take() {
             self.recorder.end_minute(minute, devices.clone());
