@@ -1,5 +1,7 @@
 //! `cargo xtask churn`: how much of the traffic stays fast while Linux changes in ways that concern no flow.
 
+mod containers;
+
 use crate::{
     rig::{
         router_rig::{self, Placement, Rig},
@@ -9,6 +11,7 @@ use crate::{
 };
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
+use containers::CONTAINERS;
 use serde::Serialize;
 use shunt_testkit::{NetNs, Shuntd};
 use std::{
@@ -21,10 +24,8 @@ use std::{
 
 /// The table has room for both directions of every flow, and nothing else differs from the defaults.
 const CONFIG: &str = "max_flows = 65536\n";
-/// Each flow sends ten packets a second.
-const ROUND: Duration = Duration::from_millis(100);
-/// Rounds before a measurement, in which the flows are learned.
-const LEARNING: u32 = 40;
+/// The time before a measurement, in which the flows are learned.
+const LEARNING_S: u32 = 4;
 /// Other hosts whose neighbour entries change.
 const HOSTS: u32 = 200;
 
@@ -45,9 +46,12 @@ pub struct Options {
     /// Print the rows as JSON
     #[arg(long)]
     json: bool,
-    /// Number of UDP flows through masquerade; each sends ten packets a second
+    /// Number of UDP flows through masquerade
     #[arg(long, default_value_t = 10_000)]
     flows: u32,
+    /// Packets a second of each flow
+    #[arg(long, default_value_t = 10, value_name = "PPS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate: u32,
     /// Duration of each measurement
     #[arg(long, default_value_t = 5, value_name = "SECONDS")]
     seconds: u32,
@@ -71,6 +75,10 @@ enum Change {
     Station,
     /// MACs of other neighbours, of both families.
     Neighbour,
+    /// Services of a host of containers: each is a chain that translates, and the element that leads to it.
+    Service,
+    /// Containers of the same host: each is a veth in a bridge.
+    Container,
 }
 
 /// The result for one kind of change and one engine.
@@ -87,6 +95,8 @@ struct Row {
     /// How often the epoch moved during the changes.
     epoch_moves: u32,
     flows: u64,
+    /// Packets a second of each flow.
+    rate: u32,
 }
 
 /// Runs the measurement.
@@ -102,45 +112,71 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 fn measure(engine: &str, options: &Options, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    let chosen: Vec<Change> = Change::value_variants()
+        .iter()
+        .copied()
+        .filter(|change| options.only.is_empty() || options.only.contains(change))
+        .collect();
+    for of_host in [false, true] {
+        let changes: Vec<_> = chosen.iter().filter(|change| change.is_of_host() == of_host).collect();
+        if !changes.is_empty() {
+            measure_on(engine, of_host, &changes, options, rows)?;
+        }
+    }
+    Ok(())
+}
+
+/// Measures on a router, or on one that is a host of containers as well.
+fn measure_on(
+    engine: &str,
+    is_host: bool,
+    changes: &[&Change],
+    options: &Options,
+    rows: &mut Vec<Row>,
+) -> anyhow::Result<()> {
     let lab = router_rig::topology();
     lab.router().run(SETUP);
     let mut rig = Rig::new(&lab, options.flows, Placement::OneCpu)?;
-    let shuntd = shunt::start(lab.router(), engine, CONFIG)?;
+    let shuntd = if is_host {
+        containers::add(lab.router())?;
+        let shuntd = shunt::start_on_its_ports(lab.router(), engine, CONFIG)?;
+        containers::await_ports(&shuntd)?;
+        shuntd
+    } else {
+        shunt::start(lab.router(), engine, CONFIG)?
+    };
     rig.settle()?;
     rig.establish()?;
-    send(&mut rig, LEARNING)?;
-    for change in Change::value_variants() {
-        if !options.only.is_empty() && !options.only.contains(change) {
-            continue;
-        }
+    send(&mut rig, options.rate, LEARNING_S)?;
+    for change in changes {
         eprintln!("{engine}: {change:?} ...");
-        let rounds = options.seconds * 10;
-        let fast_share_quiet = fast_share(&shuntd, || send(&mut rig, rounds))?;
+        let seconds = options.seconds;
+        let fast_share_quiet = fast_share(&shuntd, || send(&mut rig, options.rate, seconds))?;
         let before = shuntd.try_status()?.epoch;
         let mut per_second = 0.0;
         let fast_share = fast_share(&shuntd, || {
             let done = AtomicBool::new(false);
             thread::scope(|scope| {
                 let changes = scope.spawn(|| change.repeat(lab.router(), &done));
-                let sent = send(&mut rig, rounds);
+                let sent = send(&mut rig, options.rate, seconds);
                 done.store(true, Ordering::Relaxed);
                 per_second = changes.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
                 sent
             })
         })?;
         let epoch_moves = shuntd.try_status()?.epoch.wrapping_sub(before);
-        let (change, engine, flows) = (*change, engine.to_owned(), rig.flows());
-        rows.push(Row { change, per_second, engine, fast_share, fast_share_quiet, epoch_moves, flows });
+        let (change, engine, flows, rate) = (**change, engine.to_owned(), rig.flows(), options.rate);
+        rows.push(Row { change, per_second, engine, fast_share, fast_share_quiet, epoch_moves, flows, rate });
     }
     shunt::stop(shuntd)
 }
 
-/// Sends one packet of each flow in each round.
-fn send(rig: &mut Rig<'_>, rounds: u32) -> anyhow::Result<()> {
-    for _ in 0..rounds {
-        let began = Instant::now();
+/// Sends packets of each flow at this rate.
+fn send(rig: &mut Rig<'_>, rate: u32, seconds: u32) -> anyhow::Result<()> {
+    let (began, round) = (Instant::now(), Duration::from_secs(1) / rate);
+    for n in 1..=seconds * rate {
         rig.send(rig.flows())?;
-        thread::sleep(ROUND.saturating_sub(began.elapsed()));
+        thread::sleep((round * n).saturating_sub(began.elapsed()));
     }
     Ok(())
 }
@@ -159,6 +195,11 @@ fn fast_share(shuntd: &Shuntd, work: impl FnOnce() -> anyhow::Result<()>) -> any
 }
 
 impl Change {
+    /// Whether it is one of a host of containers.
+    fn is_of_host(self) -> bool {
+        matches!(self, Self::Service | Self::Container)
+    }
+
     /// Changes a second.
     fn rate(self) -> u32 {
         match self {
@@ -166,6 +207,8 @@ impl Change {
             Self::Route => 100,
             Self::Station => 20,
             Self::Neighbour => 2 * HOSTS,
+            Self::Service => 10,
+            Self::Container => 2,
         }
     }
 
@@ -194,6 +237,9 @@ impl Change {
                     "neigh replace {address} lladdr 02:00:00:{mac:02x}:78:{host:02x} dev churn0 nud reachable"
                 )
             }
+            Self::Service => containers::change_service(first),
+            Self::Container if first => containers::start(CONTAINERS),
+            Self::Container => containers::end(CONTAINERS),
         }
     }
 
@@ -225,6 +271,8 @@ impl Commands {
             Change::Element => ("nft", &["-i"]),
             Change::Station => ("bridge", &["-batch", "-"]),
             Change::Route | Change::Neighbour => ("ip", &["-batch", "-"]),
+            // A transaction, or a container, for each line.
+            Change::Service | Change::Container => ("sh", &["-e"]),
         };
         let mut command = router.command(name);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -248,15 +296,16 @@ impl Commands {
 
 fn print(rows: &[Row]) {
     println!(
-        "{:10} {:>8} {:>6} {:>10} {:>12} {:>11}",
-        "change", "a second", "engine", "fast share", "without", "epoch moves"
+        "{:10} {:>8} {:>6} {:>9} {:>10} {:>12} {:>11}",
+        "change", "a second", "engine", "flow pps", "fast share", "without", "epoch moves"
     );
     for row in rows {
         println!(
-            "{:10} {:>8.0} {:>6} {:>9.1}% {:>11.1}% {:>11}",
+            "{:10} {:>8.0} {:>6} {:>9} {:>9.1}% {:>11.1}% {:>11}",
             format!("{:?}", row.change).to_lowercase(),
             row.per_second,
             row.engine,
+            row.rate,
             100.0 * row.fast_share,
             100.0 * row.fast_share_quiet,
             row.epoch_moves

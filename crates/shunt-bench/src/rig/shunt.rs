@@ -2,7 +2,7 @@
 
 use anyhow::{Context, anyhow};
 use shunt_api::Status;
-use shunt_testkit::{NetNs, Shuntd, tree::built, wait_for};
+use shunt_testkit::{NetNs, Shuntd, ShuntdBuilder, tree::built, wait_for};
 use std::time::Duration;
 
 /// More than a daemon takes that rests after a second.
@@ -12,7 +12,16 @@ const REST_LIMIT: Duration = Duration::from_secs(30);
 /// configuration.
 pub fn start(router: &NetNs, engine: &str, config: &str) -> anyhow::Result<Shuntd> {
     // A port that is named stays a port when it loses its address.
-    let builder = Shuntd::on(router).engine(engine).port("r0").port("r1").config(config).usual_max_flows();
+    launch(Shuntd::on(router).port("r0").port("r1"), engine, config)
+}
+
+/// As [`start`], on the ports that the daemon chooses.
+pub fn start_on_its_ports(router: &NetNs, engine: &str, config: &str) -> anyhow::Result<Shuntd> {
+    launch(Shuntd::on(router), engine, config)
+}
+
+fn launch(builder: ShuntdBuilder<'_>, engine: &str, config: &str) -> anyhow::Result<Shuntd> {
+    let builder = builder.engine(engine).config(config).usual_max_flows();
     let started = builder.program(&built("shuntd")?.to_string_lossy()).try_start();
     started.map_err(|(status, log)| anyhow!("shuntd: {status}: {}", log.trim()))
 }
