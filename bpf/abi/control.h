@@ -113,11 +113,11 @@ struct shunt_control {
 	__u32 exclude_ct_mark_mask; /* 0 excludes nothing */
 	__u32 netns; /* inode number of the ports' network namespace */
 	__u32 mark_mask; /* lines of shunt_marks, minus one */
-	__u32 rule_changes; /* counts the commits that may change how rules use sets; written by the programs */
+	__u32 rule_changes; /* counts the changes that may make shunt_sets or shunt_path untrue; written by the programs */
 	__u32 sets_at; /* value of rule_changes when the rules behind shunt_sets were read */
 	__u32 station_moves; /* counts the changes of a bridge's stations that ended flows; written by the programs */
 	__u32 off_rules; /* rules in shunt_off, whose connections teach nothing */
-	__u32 _pad;
+	__u32 path_at; /* rule_changes, plus one, when the rules behind shunt_path were read; 0 if they were not */
 	/*
 	 * While the slow path is sampled, heartbeat_ticks is 0, so that only packets without a heartbeat look here. All
 	 * 64 bits of jiffies.

@@ -108,14 +108,15 @@ struct shunt_unstable {
 };
 _Static_assert(sizeof(struct shunt_unstable) == 24, "shunt_unstable is ABI");
 
-/* The name of a set of nftables, padded with zeros. */
-struct shunt_set_name {
+/* The name of a chain or a set of nftables, padded with zeros. */
+struct shunt_rules_name {
 	__u8 family; /* NFPROTO_*, of the table */
+	__u8 is_set;
 	char table[32];
-	char set[64];
-	__u8 _pad[3];
+	char name[64];
+	__u8 _pad[2];
 };
-_Static_assert(sizeof(struct shunt_set_name) == 100, "shunt_set_name is ABI");
+_Static_assert(sizeof(struct shunt_rules_name) == 100, "shunt_rules_name is ABI");
 
 enum shunt_set_flags {
 	SHUNT_SET_INTERVALS = 1 << 0, /* elements are boundaries of intervals */

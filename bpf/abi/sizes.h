@@ -22,6 +22,7 @@ enum {
 	SHUNT_UPPERS_MAX = 16384, /* devices stacked on ports */
 	SHUNT_SOURCES = 16384, /* a power of two */
 	SHUNT_SETS_MAX = 1024, /* sets of nftables that are described to the programs */
+	SHUNT_PATH_MAX = 16384, /* chains and sets of nftables that forwarded packets may meet */
 	SHUNT_UNSTABLE_MAX = 1024, /* stations that have changed */
 	SHUNT_QUEUES_MAX = 16, /* receive queues per port that the external engine serves */
 	SHUNT_INJECTED_MAX = 64, /* frames that the external engine passes to Linux at once */

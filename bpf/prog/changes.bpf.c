@@ -4,7 +4,7 @@
  * here: before the kernel acknowledges the change, and however busy the daemon is. Such a message goes on to the
  * daemon, which moves the epoch once more and handles the details.
  */
-#include "include/changes/elements.h"
+#include "include/changes/commits.h"
 #include "include/table/maps.h"
 #include "include/changes/stations.h"
 #include <linux/if_link.h>
@@ -215,13 +215,16 @@ int shunt_ipsec_changes(struct __sk_buff *skb)
 	return SHUNT_WHOLE;
 }
 
-/* A new generation ends a commit; all of it is in force. The daemon does not hear of commits that concern no flow. */
+/*
+ * A new generation ends a commit; all of it is in force. The daemon hears of rules that no forwarded packet meets, since
+ * it may have listed them elsewhere, but neither of elements nor of generations that concern no flow.
+ */
 SEC("socket")
 int shunt_ruleset_changes(struct __sk_buff *skb)
 {
 	if (message_type(skb) != (SHUNT_NFT | NFT_MSG_NEWGEN)) {
 		shunt_judge_messages(skb);
-		return shunt_commit.concerns ? SHUNT_WHOLE : SHUNT_NONE;
+		return shunt_commit.concerns || shunt_commit.aside ? SHUNT_WHOLE : SHUNT_NONE;
 	}
 	if (!shunt_commit_concerns())
 		return SHUNT_NONE;

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Whether a commit of nftables concerns flows. A commit that only adds elements to sets, or removes some, concerns the
- * flows that have the addresses of the elements, if every rule that uses such a set looks up an address of the packet.
- * The daemon reads the rules and lists these sets in shunt_sets. Anything else may concern every flow.
- *
- * The kernel sends the messages of a commit once all of it is in force, and then the new generation. A mutex of the
- * kernel allows one commit at a time.
+ * Whether a change of a set's elements concerns flows: those that have the addresses of the elements, if every rule that
+ * uses the set looks up an address of the packet. The daemon reads the rules and lists these sets in shunt_sets.
  */
 #ifndef SHUNT_ELEMENTS_H
 #define SHUNT_ELEMENTS_H
@@ -16,8 +12,6 @@
 #include <linux/netfilter/nf_tables.h>
 
 enum {
-	SHUNT_NFT = NFNL_SUBSYS_NFTABLES << 8,
-	SHUNT_MESSAGES_MAX = 256, /* of a datagram; the kernel fills 8 KiB at most */
 	SHUNT_ELEMENTS_MAX = 128, /* of a message */
 	SHUNT_ELEMENT_ATTRS_MAX = 12,
 	SHUNT_ELEMENT_KEY_END = 10, /* NFTA_SET_ELEM_KEY_END */
@@ -27,7 +21,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, SHUNT_SETS_MAX);
-	__type(key, struct shunt_set_name);
+	__type(key, struct shunt_rules_name);
 	__type(value, struct shunt_set);
 } shunt_sets SEC(".maps");
 
@@ -36,9 +30,10 @@ struct shunt_commit {
 	__u64 start_hi; /* the last element, if it begins an interval */
 	__u64 start_lo;
 	__u32 start_of; /* the set and the kind of message that it belongs to; 0 if there is none */
-	__u32 elements; /* number of elements that were looked at */
-	__u32 concerns; /* something in the commit may concern a flow */
-	struct shunt_set_name name; /* of the set whose message is read */
+	__u32 judged; /* number of changes that were looked at */
+	__u32 aside; /* it changes rules that no forwarded packet meets */
+	__u32 concerns; /* something in it may concern a flow */
+	struct shunt_rules_name name; /* of the chain or set whose message is read */
 };
 
 struct shunt_commit shunt_commit SEC(".bss.commit");
@@ -144,7 +139,7 @@ __noinline int shunt_judge_element(struct __sk_buff *skb, __u32 at, __u64 descri
 	}
 	if (at < end || flags & ~NFT_SET_ELEM_INTERVAL_END)
 		return -1;
-	shunt_commit.elements++;
+	shunt_commit.judged++;
 	if (is_range)
 		shunt_note_elements(family, hi, lo, to_hi, to_lo);
 	else if (set.flags & SHUNT_SET_INTERVALS)
@@ -155,63 +150,21 @@ __noinline int shunt_judge_element(struct __sk_buff *skb, __u32 at, __u64 descri
 }
 
 /*
- * Reads a name, with its zero, into a zeroed buffer of `most` + 1 bytes. Returns where the next attribute begins; -1 on
- * failure.
+ * Looks at the elements from `at` to `end`, of the set shunt_commit.name. Returns -1 if the set is not described, or if
+ * anything is unknown.
  */
-static __always_inline int shunt_read_name(struct __sk_buff *skb, __u32 at, __u32 type, char *name, __u32 most)
+__noinline int shunt_judge_elements(struct __sk_buff *skb, __u32 at, __u32 end, __u32 deletes)
 {
-	struct nlattr attr;
-	__u32 bytes;
-
-	if (bpf_skb_load_bytes(skb, at, &attr, sizeof(attr)) || !shunt_is_attr(&attr, type))
-		return -1;
-	bytes = attr.nla_len - sizeof(attr);
-	if (bytes == 0 || bytes > most + 1)
-		return -1;
-	if (bpf_skb_load_bytes(skb, at + sizeof(attr), name, shunt_bound(bytes - 1, most) + 1))
-		return -1;
-	return at + NLA_ALIGN(attr.nla_len);
-}
-
-/* Finds the set of an element message. Returns where its elements begin; -1 if the set is not described. */
-static __always_inline int shunt_find_set(struct __sk_buff *skb, __u32 at, __u8 family, __u64 *described)
-{
-	struct shunt_set_name *name = &shunt_commit.name;
 	struct shunt_set *set;
-	int next;
+	__u64 described;
+	int next = at;
 
 	if (*(volatile __u32 *)&shunt_control.sets_at != *(volatile __u32 *)&shunt_control.rule_changes)
 		return -1;
-	__builtin_memset(name, 0, sizeof(*name));
-	name->family = family;
-	next = shunt_read_name(skb, at, NFTA_SET_ELEM_LIST_TABLE, name->table, sizeof(name->table) - 1);
-	if (next < 0)
-		return -1;
-	next = shunt_read_name(skb, next, NFTA_SET_ELEM_LIST_SET, name->set, sizeof(name->set) - 1);
-	if (next < 0)
-		return -1;
-	set = bpf_map_lookup_elem(&shunt_sets, name);
+	set = bpf_map_lookup_elem(&shunt_sets, &shunt_commit.name);
 	if (!set)
 		return -1;
-	__builtin_memcpy(described, set, sizeof(*described));
-	return next;
-}
-
-/* Looks at the elements of a message that ends at `end`. Returns -1 if anything in it is unknown. */
-__noinline int shunt_judge_elements(struct __sk_buff *skb, __u32 at, __u32 end, __u32 deletes)
-{
-	struct nfgenmsg common;
-	struct nlattr list;
-	__u64 described = 0;
-	int next;
-
-	if (bpf_skb_load_bytes(skb, at, &common, sizeof(common)))
-		return -1;
-	next = shunt_find_set(skb, at + sizeof(common), common.nfgen_family, &described);
-	if (next < 0 || bpf_skb_load_bytes(skb, next, &list, sizeof(list)) ||
-	    !shunt_is_attr(&list, NFTA_SET_ELEM_LIST_ELEMENTS))
-		return -1;
-	next += sizeof(list);
+	__builtin_memcpy(&described, set, sizeof(described));
 	for (__u32 i = 0; i < SHUNT_ELEMENTS_MAX && (__u32)next < end; i++) {
 		next = shunt_judge_element(skb, next, described, deletes);
 		if (next < 0)
@@ -220,50 +173,39 @@ __noinline int shunt_judge_elements(struct __sk_buff *skb, __u32 at, __u32 end, 
 	return (__u32)next < end ? -1 : 0;
 }
 
-/* Looks at a message of a commit. Returns where the next one begins; -1 on failure. */
-__noinline int shunt_judge_message(struct __sk_buff *skb, __u32 at)
+/* Returns where the element behind this one begins; -1 if it may lead packets to a chain. */
+__noinline int shunt_skip_element(struct __sk_buff *skb, __u32 at)
 {
-	struct nlmsghdr message;
-	__u32 deletes;
+	struct nlattr attr, data;
+	__u32 end;
 
-	if (bpf_skb_load_bytes(skb, at, &message, sizeof(message)) || message.nlmsg_len < sizeof(message))
+	if (bpf_skb_load_bytes(skb, at, &attr, sizeof(attr)) || !shunt_is_attr(&attr, NFTA_LIST_ELEM))
 		return -1;
-	deletes = message.nlmsg_type == (SHUNT_NFT | NFT_MSG_DELSETELEM);
-	if (deletes || message.nlmsg_type == (SHUNT_NFT | NFT_MSG_NEWSETELEM)) {
-		if (shunt_judge_elements(skb, at + NLMSG_HDRLEN, at + message.nlmsg_len, deletes))
-			shunt_commit.concerns = 1;
-	} else {
-		shunt_commit.concerns = 1;
-		/* Counters, quotas and flowtables do not change which sets the rules use. */
-		if (message.nlmsg_type < (SHUNT_NFT | NFT_MSG_NEWOBJ))
-			__sync_fetch_and_add(&shunt_control.rule_changes, 1);
+	end = at + attr.nla_len;
+	at += sizeof(attr);
+	for (__u32 i = 0; i < SHUNT_ELEMENT_ATTRS_MAX && at < end; i++) {
+		if (bpf_skb_load_bytes(skb, at, &attr, sizeof(attr)) || attr.nla_len < sizeof(attr))
+			return -1;
+		if (shunt_is_attr(&attr, NFTA_SET_ELEM_DATA) &&
+		    (bpf_skb_load_bytes(skb, at + sizeof(attr), &data, sizeof(data)) ||
+		     !shunt_is_attr(&data, NFTA_DATA_VALUE)))
+			return -1;
+		at += NLA_ALIGN(attr.nla_len);
 	}
-	return at + NLMSG_ALIGN(message.nlmsg_len);
+	return at < end ? -1 : (int)at;
 }
 
-/* Looks at all messages of a datagram. */
-static __always_inline void shunt_judge_messages(struct __sk_buff *skb)
+/* Whether elements from `at` to `end` may lead packets to chains. */
+__noinline int shunt_elements_lead(struct __sk_buff *skb, __u32 at, __u32 end)
 {
-	int at = 0;
+	int next = at;
 
-	for (__u32 i = 0; i < SHUNT_MESSAGES_MAX && at >= 0 && (__u32)at < skb->len; i++)
-		at = shunt_judge_message(skb, at);
-	if (at < 0 || (__u32)at < skb->len) {
-		shunt_commit.concerns = 1;
-		__sync_fetch_and_add(&shunt_control.rule_changes, 1);
+	for (__u32 i = 0; i < SHUNT_ELEMENTS_MAX && (__u32)next < end; i++) {
+		next = shunt_skip_element(skb, next);
+		if (next < 0)
+			return 1;
 	}
-}
-
-/* Ends the commit, at its new generation. Returns whether it may concern a flow. */
-static __always_inline int shunt_commit_concerns(void)
-{
-	/* Without elements, the messages of the commit were lost. */
-	int concerns = shunt_commit.concerns || shunt_commit.start_of || !shunt_commit.elements;
-
-	shunt_commit.start_of = 0;
-	shunt_commit.elements = 0;
-	shunt_commit.concerns = 0;
-	return concerns;
+	return (__u32)next < end;
 }
 
 #endif

@@ -101,7 +101,7 @@ impl ControlBlock {
         self.page.u32(offset_of!(abi::Control, mark_mask)).store(lines - 1, Ordering::Relaxed);
     }
 
-    /// The count of commits that may change how rules use sets, for another thread.
+    /// The count of changes that may make the lists of sets and of the path untrue, for another thread.
     pub fn rule_changes(&self) -> RuleChanges {
         RuleChanges(self.page.clone())
     }
@@ -109,6 +109,12 @@ impl ControlBlock {
     /// Sets the count at which the rules were read that describe the sets in use.
     pub(crate) fn set_sets_at(&self, count: u32) {
         self.page.u32(offset_of!(abi::Control, sets_at)).store(count, Ordering::SeqCst);
+    }
+
+    /// Sets the count at which the rules were read that tell what forwarded packets may meet; `None` if nothing does.
+    pub(crate) fn set_path_at(&self, count: Option<u32>) {
+        let next = count.map_or(0, |count| count.wrapping_add(1));
+        self.page.u32(offset_of!(abi::Control, path_at)).store(next, Ordering::SeqCst);
     }
 
     /// Sets from which packet of a direction on to learn, and the flags `CONTROL_LEARN` and `CONTROL_UDP_UNREPLIED`.

@@ -2,12 +2,12 @@
 
 use crate::{
     DataPlane, Error,
-    abi::{self, Change, Plain, Set, SetName},
-    maps::{CONTROL_MAP, SETS, UNSTABLE, read_variable},
+    abi::{self, Change, Plain, RulesName, Set},
+    maps::{CONTROL_MAP, PATH, SETS, UNSTABLE, read_variable},
     object::{TABLE, program},
 };
 use libbpf_rs::{MapCore, MapFlags, ProgramInput};
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 /// Something that flows may depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,14 +37,19 @@ pub struct StationChanges {
     pub is_unstable: bool,
 }
 
-impl SetName {
-    /// The name of a set in a table of this family (`NFPROTO_*`). None if a name is too long.
-    pub fn new(family: u8, table: &str, set: &str) -> Option<Self> {
+impl RulesName {
+    /// The name of a chain in a table of this family (`NFPROTO_*`). None if a name is too long.
+    pub fn of_chain(family: u8, table: &str, chain: &str) -> Option<Self> {
         let mut name = Self { family, ..Self::default() };
         // At least one zero is left behind each.
         name.table.split_last_mut()?.1.get_mut(..table.len())?.copy_from_slice(table.as_bytes());
-        name.set.split_last_mut()?.1.get_mut(..set.len())?.copy_from_slice(set.as_bytes());
+        name.name.split_last_mut()?.1.get_mut(..chain.len())?.copy_from_slice(chain.as_bytes());
         Some(name)
+    }
+
+    /// The name of a set, likewise.
+    pub fn of_set(family: u8, table: &str, set: &str) -> Option<Self> {
+        Some(Self { is_set: 1, ..Self::of_chain(family, table, set)? })
     }
 }
 
@@ -113,7 +118,7 @@ impl DataPlane {
     /// If a map cannot be changed.
     pub fn set_address_sets(
         &mut self,
-        sets: impl Iterator<Item = (SetName, Set)>,
+        sets: impl Iterator<Item = (RulesName, Set)>,
         at: u32,
     ) -> Result<(), Error> {
         if self.maps.find(SETS).is_none() {
@@ -138,6 +143,42 @@ impl DataPlane {
         self.control.set_sets_at(at);
         Ok(())
     }
+
+    /// Lists the chains and sets that forwarded packets may meet, as the rules were when [`crate::RuleChanges::count`]
+    /// was `at`. Changes of other rules concern no flow. Without a list, or with one that is too long, every change may
+    /// concern every flow. Without a filter for changes of the ruleset, this does nothing.
+    ///
+    /// # Errors
+    /// If a map cannot be changed.
+    pub fn set_rules_path(
+        &mut self,
+        names: Option<impl Iterator<Item = RulesName>>,
+        at: u32,
+    ) -> Result<(), Error> {
+        if self.maps.find(PATH).is_none() {
+            return Ok(());
+        }
+        let path = names.map(|names| names.map(|name| name.bytes().to_vec()).collect::<BTreeSet<_>>());
+        let Some(path) = path.filter(|path| path.len() <= abi::PATH_MAX as usize) else {
+            self.control.set_path_at(None);
+            return Ok(());
+        };
+        if path != self.path {
+            // Until the map is complete, nothing in it counts.
+            self.control.set_path_at(None);
+            // After a failure, the map may have names that are not noted, but has all that are.
+            for name in self.path.difference(&path).cloned().collect::<Vec<_>>() {
+                self.path.remove(&name);
+                self.maps.delete(PATH, &name)?;
+            }
+            for name in path.difference(&self.path).cloned().collect::<Vec<_>>() {
+                self.maps.update(PATH, &name, &[1])?;
+                self.path.insert(name);
+            }
+        }
+        self.control.set_path_at(Some(at));
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -146,10 +187,11 @@ mod tests {
 
     #[test]
     fn a_name_that_does_not_fit_is_none() {
-        let name = SetName::new(1, "filter", "blocked").unwrap();
-        assert_eq!((name.family, &name.table[..7], &name.set[..8]), (1, &b"filter\0"[..], &b"blocked\0"[..]));
-        assert!(SetName::new(1, &"t".repeat(31), &"s".repeat(63)).is_some());
-        assert!(SetName::new(1, &"t".repeat(32), "s").is_none());
-        assert!(SetName::new(1, "t", &"s".repeat(64)).is_none());
+        let name = RulesName::of_set(1, "filter", "blocked").unwrap();
+        assert_eq!((name.family, name.is_set, &name.table[..7]), (1, 1, &b"filter\0"[..]));
+        assert_eq!(&name.name[..8], b"blocked\0");
+        assert!(RulesName::of_chain(1, &"t".repeat(31), &"s".repeat(63)).is_some());
+        assert!(RulesName::of_chain(1, &"t".repeat(32), "s").is_none());
+        assert!(RulesName::of_set(1, "t", &"s".repeat(64)).is_none());
     }
 }

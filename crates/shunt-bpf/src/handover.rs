@@ -6,7 +6,7 @@ use crate::{
     abi::{self, Control, Plain, Port, REASONS, Slots},
     attach::{AttachMode, Attachment, DeviceLink, Hook},
     former_ports::FormerPorts,
-    maps::{CONTROL_MAP, Maps, SETS},
+    maps::{CONTROL_MAP, Maps, PATH, SETS},
     object::{TC_WATCH, XDP_FORWARD, program},
     pending::{AttachedPort, AttachedTc, AttachedXdp, FreeSlot, XdpChange, XdpProgram},
     plane::LoadOptions,
@@ -156,6 +156,7 @@ impl DataPlane {
             Some((u32::from_ne_bytes(key.try_into().ok()?), Slots::from_bytes(value)?))
         });
         plane.sets = plane.entries_of(SETS, |key, _| Some(key.to_vec()));
+        plane.path = plane.entries_of(PATH, |key, _| Some(key.to_vec()));
         Ok(plane)
     }
 

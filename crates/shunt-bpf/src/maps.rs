@@ -34,6 +34,8 @@ pub(crate) const OFF: &str = "shunt_off";
 pub(crate) const NET_TIMES: &str = "shunt_net_times";
 /// The sets of nftables whose elements concern only packets with certain addresses.
 pub(crate) const SETS: &str = "shunt_sets";
+/// The chains and sets of nftables that forwarded packets may meet.
+pub(crate) const PATH: &str = "shunt_path";
 
 /// All maps of the loaded objects. Objects that name the same map share it.
 #[derive(Debug, Default)]

@@ -115,6 +115,8 @@ pub struct DataPlane {
     pub(crate) uppers: BTreeMap<u32, Slots>,
     /// The names in the map `shunt_sets`.
     pub(crate) sets: BTreeSet<Vec<u8>>,
+    /// The names in the map `shunt_path`.
+    pub(crate) path: BTreeSet<Vec<u8>>,
     conntrack: Option<OwnedFd>,
     tx_drops: Vec<Link>,
 }
@@ -192,6 +194,7 @@ impl DataPlane {
             size,
             uppers: BTreeMap::new(),
             sets: BTreeSet::new(),
+            path: BTreeSet::new(),
             conntrack: None,
             tx_drops: Vec::new(),
         })

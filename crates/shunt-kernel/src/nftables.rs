@@ -204,11 +204,7 @@ impl Ruleset {
     /// Adds the chain, rule, set or elements of a message.
     fn add(&mut self, message: &Message) {
         let payload = message.payload;
-        if payload.len() < FIXED_BYTES {
-            return;
-        }
-        // nfgenmsg.res_id
-        let generation = u16::from_be_bytes([payload[2], payload[3]]);
+        let Some(generation) = message::generation(payload) else { return };
         self.torn |= *self.generation.get_or_insert(generation) != generation;
         match message.kind {
             NEWCHAIN => self.chains.extend(message::chain(payload)),

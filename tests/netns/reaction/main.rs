@@ -22,6 +22,7 @@ mod rest;
 mod routed_bridge;
 mod routes;
 mod rules;
+mod rules_aside;
 mod slow_clients;
 mod storms;
 mod tcp_lifetimes;

@@ -326,6 +326,12 @@ pub(super) fn leads_to_chains(payload: &[u8]) -> bool {
     elements(payload).is_none_or(|(_, effects, _)| effects != RuleEffects::default())
 }
 
+/// The low bits of the generation that a message is about.
+pub(super) fn generation(payload: &[u8]) -> Option<u16> {
+    // nfgenmsg.res_id
+    Some(u16::from_be_bytes(payload.get(2..FIXED_BYTES)?.try_into().ok()?))
+}
+
 /// Writes the attributes that name a set in a request.
 pub(super) fn set_attributes(table: &str, set: &str) -> impl Fn(&mut Batch) {
     let text = |name: &str| [name.as_bytes(), &[0]].concat();

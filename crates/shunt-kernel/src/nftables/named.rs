@@ -1,6 +1,6 @@
 //! What a notification of nftables is about, in words: for people, not for the policy.
 
-use super::{FIXED_BYTES, NEWGEN, SUBSYSTEM, family::family_name};
+use super::{FIXED_BYTES, NEWGEN, SUBSYSTEM, family::family_name, message};
 use crate::netlink_message::{Attrs, Message};
 use shunt_wire::units::count;
 
@@ -48,6 +48,9 @@ pub(crate) struct ChangedObjects {
     removed: Objects,
     /// The tables with such objects: the first two, since one is named and more are not.
     tables: Vec<String>,
+    /// The generation of the last message, and whether that message was the new generation itself, which ends a commit.
+    generation: u16,
+    is_complete: bool,
 }
 
 /// Numbers of objects.
@@ -77,6 +80,12 @@ impl ChangedObjects {
 
     /// Adds what a message is about. The same object again is not counted.
     pub(crate) fn add(&mut self, message: &Message) {
+        let Some(generation) = message::generation(message.payload) else { return };
+        // The end of a commit that concerns no flow is not told.
+        if generation != self.generation && !self.is_complete {
+            *self = Self::default();
+        }
+        (self.generation, self.is_complete) = (generation, message.kind == NEWGEN);
         self.count(message);
         if self.named.len() >= Self::NAMED_MAX {
             // The new generation, which ends the commit, is no object.
