@@ -96,6 +96,7 @@ fn rules_aside_leave_flows_fast() {
     for engine in ENGINES {
         let lab = silent_router(RULES);
         let Flow { stage, packet, shuntd } = Flow::fast(&lab, engine);
+        let history = || shuntd.request("GET", "/v1/history?for_s=600", "").unwrap().1;
         for _ in 0..2 {
             for (what, change) in ASIDE {
                 let before = shuntd.status();
@@ -103,12 +104,11 @@ fn rules_aside_leave_flows_fast() {
                 assert!(leaves_by(0)(&stage.send(&packet)), "{what}");
                 assert!(stage.passes(&packet), "{what}");
                 let after = shuntd.status();
-                assert_eq!(after.epoch, before.epoch, "{what}: {after:#?}");
-                assert!(after.packets.fast > before.packets.fast, "{what}: {after:#?}");
+                assert_eq!(after.epoch, before.epoch, "{what}: {}", history());
+                assert!(after.packets.fast > before.packets.fast, "{what}: {}", history());
             }
         }
-        let history = shuntd.request("GET", "/v1/history?for_s=600", "").unwrap().1;
-        assert!(!history.contains("ruleset"), "{history}");
+        assert!(!history().contains("ruleset"), "{}", history());
         // What is told next is about the next commit only.
         lab.router().run("nft 'add element inet filter ways { 9 : jump aside }'");
         let history = shuntd.request("GET", "/v1/history?for_s=600", "").unwrap().1;

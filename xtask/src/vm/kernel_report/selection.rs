@@ -84,6 +84,11 @@ pub(super) const TESTS: [(&str, &[(&str, &str)]); 4] = [
                 "bridged, with br_netfilter",
                 "bridged::bytes::bridged_packets_that_conntrack_sees_are_fast_like_routed_ones",
             ),
+            ("rules that no packet meets", "rules_aside::rules_aside_leave_flows_fast"),
+            (
+                "rules to which another change leads",
+                "rules_aside::rules_to_which_another_change_leads_end_flows",
+            ),
             ("bridged, a station roams", "bridged::changes::flows_follow_a_station_that_roams_at_once"),
             ("bridged, states of ports", "bridged::changes::the_state_of_a_port_takes_effect_at_once"),
         ],
@@ -141,7 +146,13 @@ pub(super) const XDP_ONLY: [&str; 3] = [
 /// Tests that `make test` runs, by kernel and test program. The oldest has the strictest verifier. The newest has
 /// netem, and shows the functions of netfilter, which the kernel of the machine may lack.
 pub(super) const SHORT: [(&str, TestsOfPrograms); 2] = [
-    ("6.1", &[("forwarding", &["nat::masqueraded_tcp_is_the_same"])]),
+    (
+        "6.1",
+        &[
+            ("forwarding", &["nat::masqueraded_tcp_is_the_same"]),
+            ("reaction", &["rules_aside::rules_aside_leave_flows_fast"]),
+        ],
+    ),
     (
         "newest",
         &[
