@@ -11,7 +11,7 @@ use crate::{
 };
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
-use containers::CONTAINERS;
+use containers::Containers;
 use serde::Serialize;
 use shunt_testkit::{NetNs, Shuntd};
 use std::{
@@ -137,8 +137,8 @@ fn measure_on(
     let lab = router_rig::topology();
     lab.router().run(SETUP);
     let mut rig = Rig::new(&lab, options.flows, Placement::OneCpu)?;
-    let shuntd = if is_host {
-        containers::add(lab.router())?;
+    let host = is_host.then(|| Containers::on(lab.router())).transpose()?;
+    let shuntd = if host.is_some() {
         let shuntd = shunt::start_on_its_ports(lab.router(), engine, CONFIG)?;
         containers::await_ports(&shuntd)?;
         shuntd
@@ -157,7 +157,7 @@ fn measure_on(
         let fast_share = fast_share(&shuntd, || {
             let done = AtomicBool::new(false);
             thread::scope(|scope| {
-                let changes = scope.spawn(|| change.repeat(lab.router(), &done));
+                let changes = scope.spawn(|| change.repeat(lab.router(), host.as_ref(), &done));
                 let sent = send(&mut rig, options.rate, seconds);
                 done.store(true, Ordering::Relaxed);
                 per_second = changes.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -171,12 +171,15 @@ fn measure_on(
     shunt::stop(shuntd)
 }
 
-/// Sends packets of each flow at this rate.
+/// Sends packets of each flow at this rate, or as fast as the rig can.
 fn send(rig: &mut Rig<'_>, rate: u32, seconds: u32) -> anyhow::Result<()> {
-    let (began, round) = (Instant::now(), Duration::from_secs(1) / rate);
-    for n in 1..=seconds * rate {
+    let (began, length, round) =
+        (Instant::now(), Duration::from_secs(seconds.into()), Duration::from_secs(1) / rate);
+    let mut next = Duration::ZERO;
+    while next < length {
         rig.send(rig.flows())?;
-        thread::sleep((round * n).saturating_sub(began.elapsed()));
+        next = (next + round).max(began.elapsed());
+        thread::sleep(next.saturating_sub(began.elapsed()));
     }
     Ok(())
 }
@@ -213,7 +216,7 @@ impl Change {
     }
 
     /// The nth change.
-    fn command(self, n: u32) -> String {
+    fn command(self, containers: Option<&Containers>, n: u32) -> String {
         let host = n / 2 % 250 + 1;
         let first = n.is_multiple_of(2);
         match self {
@@ -238,18 +241,17 @@ impl Change {
                 )
             }
             Self::Service => containers::change_service(first),
-            Self::Container if first => containers::start(CONTAINERS),
-            Self::Container => containers::end(CONTAINERS),
+            Self::Container => containers.map_or_else(String::new, |all| all.change_container(first)),
         }
     }
 
     /// Makes changes at the rate until `done`, and returns the rate achieved.
-    fn repeat(self, router: &NetNs, done: &AtomicBool) -> anyhow::Result<f64> {
+    fn repeat(self, router: &NetNs, host: Option<&Containers>, done: &AtomicBool) -> anyhow::Result<f64> {
         let mut commands = Commands::start(self, router)?;
         let (began, each) = (Instant::now(), Duration::from_secs(1) / self.rate());
         let mut changes = 0;
         while !done.load(Ordering::Relaxed) {
-            commands.run(&self.command(changes))?;
+            commands.run(&self.command(host, changes))?;
             changes += 1;
             thread::sleep((each * changes).saturating_sub(began.elapsed()));
         }

@@ -5,22 +5,44 @@ use shunt_testkit::{NetNs, Shuntd, ip_batch, wait_for};
 use std::{fmt::Write, fs, net::Ipv4Addr, time::Duration};
 
 /// Containers that run all the time. One more comes and goes.
-pub(super) const CONTAINERS: u32 = 200;
+const COUNT: u32 = 200;
 /// Services. Each has a chain with two rules.
 const SERVICES: u32 = 5_000;
 /// More than the daemon takes to attach to each container's device.
 const ATTACH_LIMIT: Duration = Duration::from_secs(60);
 
-/// Makes the containers' devices and the rules for services.
-pub(super) fn add(router: &NetNs) -> anyhow::Result<()> {
-    router.run("ip link add containers type bridge; ip address add 10.1.0.1/16 dev containers; ip link set containers up");
-    ip_batch(router, CONTAINERS, |n| format!("link add c{n} type veth peer name eth{n}"));
-    ip_batch(router, CONTAINERS, |n| format!("link set c{n} master containers up"));
-    ip_batch(router, CONTAINERS, |n| format!("link set eth{n} up"));
-    let file = std::env::temp_dir().join(format!("{}.nft", router.name()));
-    fs::write(&file, rules()?)?;
-    router.run(&format!("nft -f {0}; rm {0}", file.display()));
-    Ok(())
+/// The containers of a host, which share a network namespace.
+pub(super) struct Containers(NetNs);
+
+impl Containers {
+    /// Makes the containers' devices and the rules for services.
+    pub(super) fn on(router: &NetNs) -> anyhow::Result<Self> {
+        // Its MAC is fixed, as that of docker0.
+        router.run("ip link add containers address 02:42:00:00:00:01 type bridge; ip link set containers up");
+        router.run("ip address add 10.1.0.1/16 dev containers");
+        let containers = Self(NetNs::new("containers"));
+        let peers = containers.0.name();
+        ip_batch(router, COUNT, |n| format!("link add c{n} type veth peer name eth{n} netns {peers}"));
+        ip_batch(router, COUNT, |n| format!("link set c{n} master containers up"));
+        ip_batch(&containers.0, COUNT, |n| format!("link set eth{n} up"));
+        let file = std::env::temp_dir().join(format!("{}.nft", router.name()));
+        fs::write(&file, rules()?)?;
+        router.run(&format!("nft -f {0}; rm {0}", file.display()));
+        Ok(containers)
+    }
+
+    /// The command that starts one more container, or ends it.
+    pub(super) fn change_container(&self, start: bool) -> String {
+        let peers = self.0.name();
+        if start {
+            format!(
+                "ip link add c{COUNT} type veth peer name eth{COUNT} netns {peers}; \
+                 ip -n {peers} link set eth{COUNT} up; ip link set c{COUNT} master containers up"
+            )
+        } else {
+            format!("ip link delete c{COUNT}")
+        }
+    }
 }
 
 /// Waits until all devices of containers are ports.
@@ -28,10 +50,10 @@ pub(super) fn await_ports(shuntd: &Shuntd) -> anyhow::Result<()> {
     let is_port = |name: &str| name.strip_prefix('c').is_some_and(|n| n.parse::<u32>().is_ok());
     let ports = || Ok(shuntd.try_status()?.ports.iter().filter(|port| is_port(&port.name)).count());
     let attached = wait_for(ATTACH_LIMIT, || match ports() {
-        Ok(count) => (count == CONTAINERS as usize).then_some(Ok(())),
+        Ok(count) => (count == COUNT as usize).then_some(Ok(())),
         Err(error) => Some(Err(error)),
     });
-    attached.with_context(|| format!("not all of {CONTAINERS} devices are ports: {}", shuntd.log()))?
+    attached.with_context(|| format!("not all of {COUNT} devices are ports: {}", shuntd.log()))?
 }
 
 fn rules() -> anyhow::Result<String> {
@@ -76,16 +98,4 @@ pub(super) fn change_service(add: bool) -> String {
         )
     };
     format!("nft '{lines}'")
-}
-
-/// The command that starts a container.
-pub(super) fn start(n: u32) -> String {
-    format!(
-        "ip link add c{n} type veth peer name eth{n}; ip link set c{n} master containers up; ip link set eth{n} up"
-    )
-}
-
-/// The command that ends a container.
-pub(super) fn end(n: u32) -> String {
-    format!("ip link delete c{n}")
 }
