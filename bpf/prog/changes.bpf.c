@@ -216,8 +216,8 @@ int shunt_ipsec_changes(struct __sk_buff *skb)
 }
 
 /*
- * A new generation ends a commit; all of it is in force. The daemon hears of rules that no forwarded packet meets, since
- * it may have listed them elsewhere, but neither of elements nor of generations that concern no flow.
+ * A new generation ends a commit; all of it is in force. The daemon hears of changed rules that no forwarded packet
+ * meets, since it reads these, too, but neither of elements nor of generations that concern no flow.
  */
 SEC("socket")
 int shunt_ruleset_changes(struct __sk_buff *skb)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Whether a commit of nftables concerns flows. One that only changes rules that no forwarded packet meets, such as those
- * of nat chains, concerns none. One of elements may concern a few. Anything else may concern every flow.
+ * Whether a commit of nftables concerns flows. One that only changes rules that no forwarded packet meets, such as
+ * those of nat chains, concerns none. One of elements may concern a few. Anything else may concern every flow.
  *
  * The daemon lists in shunt_path the chains that forwarded packets may pass, and the sets that the rules of these use.
- * Whatever gets a chain or set onto that list is a change of one that is on it. Such a change is counted in rule_changes,
- * so that the list does not count until the daemon has read the rules again.
+ * Whatever gets a chain or set onto that list is a change of one that is on it. Such a change is counted in
+ * rule_changes, so that the list does not count until the daemon has read the rules again.
  *
  * The kernel sends the messages of a commit once all of it is in force, and then the new generation. A mutex of the
  * kernel allows one commit at a time.
@@ -105,7 +105,7 @@ __noinline int shunt_chain_is_unlisted(struct __sk_buff *skb, __u32 at, __u32 en
 	return at < end;
 }
 
-/* Something that may concern every flow. `leads` if it may change what forwarded packets meet, or how rules use sets. */
+/* Something that may concern every flow. `leads` if it may change what packets meet, or how rules use sets. */
 static __always_inline void shunt_note_rules(int leads)
 {
 	shunt_commit.concerns = 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Whether a change of a set's elements concerns flows: those that have the addresses of the elements, if every rule that
- * uses the set looks up an address of the packet. The daemon reads the rules and lists these sets in shunt_sets.
+ * Whether a change of a set's elements concerns flows: those that have the addresses of the elements, if every rule
+ * that uses the set looks up an address of the packet. The daemon reads the rules and lists these sets in shunt_sets.
  */
 #ifndef SHUNT_ELEMENTS_H
 #define SHUNT_ELEMENTS_H
