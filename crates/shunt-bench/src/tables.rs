@@ -49,12 +49,13 @@ const PAGES: [&str; 11] = [
     "docs/performance/trace.md",
 ];
 /// The tables by the name in their markers.
-const TABLES: [(&str, Table); 21] = [
+const TABLES: [(&str, Table); 22] = [
     ("gains", |all| gains::gains(&all.read("bench-veth-6.18")?)),
     ("auto", |all| auto::ratios(&all.read("auto-veth-6.18")?)),
     ("reaction", |all| Ok(reaction::markdown(&all.read("reaction-veth-6.18")?))),
     ("reaction-half", |all| Ok(reaction::markdown(&all.read("reaction-half-veth-6.18")?))),
     ("bench", |all| bench::ratios(&all.read("bench-veth-6.18")?)),
+    ("bench-forms", |all| bench::ratios(&all.read("bench-forms-epyc-veth-6.18")?)),
     ("generators", |all| generators::rates(&all.read("generators-veth-6.18")?)),
     ("offered-rate", |all| generators::offered(&all.read("offered-rate-veth-6.18")?)),
     ("external-memory", |all| external::memory(&all.read("external-memory-veth-6.18")?)),
