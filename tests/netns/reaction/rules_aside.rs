@@ -14,6 +14,7 @@ const RULES: &str = r"
 table inet filter {
 	map ways { type inet_service : verdict; }
 	chain aside { }
+	chain input { type filter hook input priority filter; policy accept; }
 	chain way { }
 	chain forward {
 		type filter hook forward priority filter; policy drop;
@@ -39,7 +40,7 @@ table ip nat {
 ";
 
 /// Commits, each with a name for messages.
-const ASIDE: [(&str, &str); 7] = [
+const ASIDE: [(&str, &str); 9] = [
     (
         "a service comes",
         "add chain ip nat web; add rule ip nat web ip protocol tcp dnat to 192.0.2.9:80; \
@@ -54,6 +55,8 @@ const ASIDE: [(&str, &str); 7] = [
     ("elements of a set that it uses", "add element ip nat hosts { 192.0.2.1, 192.0.2.2 }"),
     ("a rule that nothing leads to", "add rule inet filter aside udp dport 5000 drop"),
     ("its removal", "flush chain inet filter aside"),
+    ("a host that the router itself refuses", "add rule inet filter input ip saddr 192.0.2.7 drop"),
+    ("its removal", "flush chain inet filter input"),
     ("a new set and its removal", "add set inet filter new { type ipv4_addr; }; delete set inet filter new"),
 ];
 
