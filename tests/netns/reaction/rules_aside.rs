@@ -76,7 +76,7 @@ impl Flow {
 
     /// While the daemon hangs, makes a change that lets the packet pass, and then one that drops it: it does not leave.
     #[track_caller]
-    fn is_stopped_after(self, lab: &Topology, first: &str, second: &str) {
+    fn ends_after(self, lab: &Topology, first: &str, second: &str) {
         self.shuntd.signal(Signal::SIGSTOP);
         lab.router().run(&format!("nft '{first}'"));
         for _ in 0..4 {
@@ -146,6 +146,6 @@ fn rules_to_which_another_change_leads_end_flows() {
         ),
     ] {
         let lab = silent_router(RULES);
-        Flow::fast(&lab, ENGINES[0]).is_stopped_after(&lab, &first, &second);
+        Flow::fast(&lab, ENGINES[0]).ends_after(&lab, &first, &second);
     }
 }
