@@ -10,7 +10,7 @@ use crate::rig::{
 };
 use anyhow::{Context, ensure};
 use shunt_testkit::{Host, Topology};
-use std::{fs, time::Duration};
+use std::{fs, thread, time::Duration};
 
 /// Measures in a guest that counts instructions.
 #[derive(Debug, clap::Args)]
@@ -54,6 +54,9 @@ const ROUNDS: usize = 12;
 const ROUND_MIN: u64 = 256;
 /// Size of conntrack's table; a guest's default is 65,536.
 const CONNECTIONS_MAX: &str = "262144";
+
+/// The daemon has loaded and exchanged the form of the XDP program for the flows in use by then.
+const FORM_CHANGE: Duration = Duration::from_secs(10);
 
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let setting: Setting = serde_json::from_str(&options.setting)?;
@@ -107,6 +110,9 @@ fn measure(
         "shunt attached no XDP program to {port}; the tc engine forwards instead"
     );
     warm(lab, rig, path)?;
+    if path == Path::Xdp {
+        thread::sleep(FORM_CHANGE);
+    }
     rig.sample(RUN_TIME)?;
     let (mut sampled, mut delivered) = (Vec::new(), 0);
     let (before, fast) = (Ways::read(router)?, open.fast_packets()?);
