@@ -173,10 +173,28 @@ __noinline int shunt_judge_elements(struct __sk_buff *skb, __u32 at, __u32 end, 
 	return (__u32)next < end ? -1 : 0;
 }
 
+/* Whether the data of an element, whose attribute begins at `at`, may lead packets to a chain. */
+static __always_inline int shunt_data_leads(struct __sk_buff *skb, __u32 at)
+{
+	struct nlattr attrs[3]; /* the data, its verdict, and the code of that */
+	__be32 code_be;
+	int code;
+
+	if (bpf_skb_load_bytes(skb, at, attrs, 2 * sizeof(attrs[0])))
+		return 1;
+	if (shunt_is_attr(&attrs[1], NFTA_DATA_VALUE))
+		return 0;
+	if (bpf_skb_load_bytes(skb, at, attrs, sizeof(attrs)) || !shunt_is_attr(&attrs[2], NFTA_VERDICT_CODE) ||
+	    bpf_skb_load_bytes(skb, at + sizeof(attrs), &code_be, sizeof(code_be)))
+		return 1;
+	code = shunt_ntohl(code_be);
+	return code == NFT_JUMP || code == NFT_GOTO;
+}
+
 /* Returns where the element behind this one begins; -1 if it may lead packets to a chain. */
 __noinline int shunt_skip_element(struct __sk_buff *skb, __u32 at)
 {
-	struct nlattr attr, data;
+	struct nlattr attr;
 	__u32 end;
 
 	if (bpf_skb_load_bytes(skb, at, &attr, sizeof(attr)) || !shunt_is_attr(&attr, NFTA_LIST_ELEM))
@@ -186,9 +204,7 @@ __noinline int shunt_skip_element(struct __sk_buff *skb, __u32 at)
 	for (__u32 i = 0; i < SHUNT_ELEMENT_ATTRS_MAX && at < end; i++) {
 		if (bpf_skb_load_bytes(skb, at, &attr, sizeof(attr)) || attr.nla_len < sizeof(attr))
 			return -1;
-		if (shunt_is_attr(&attr, NFTA_SET_ELEM_DATA) &&
-		    (bpf_skb_load_bytes(skb, at + sizeof(attr), &data, sizeof(data)) ||
-		     !shunt_is_attr(&data, NFTA_DATA_VALUE)))
+		if (shunt_is_attr(&attr, NFTA_SET_ELEM_DATA) && shunt_data_leads(skb, at))
 			return -1;
 		at += NLA_ALIGN(attr.nla_len);
 	}

@@ -112,9 +112,15 @@ fn rules_aside_leave_flows_fast() {
             }
         }
         assert!(!history().contains("ruleset"), "{}", history());
+        // A verdict that leads nowhere leaves the list of rules as it is, and the daemon does not read them again.
+        lab.router().run("nft 'add element inet filter ways { 10 : drop }'");
+        stage.teach(&shuntd, &packet);
+        let before = shuntd.status().epoch;
+        lab.router().run(&format!("nft '{}'", ASIDE[0].1));
+        assert_eq!(shuntd.status().epoch, before, "{}", history());
         // What is told next is about the next commit only.
         lab.router().run("nft 'add element inet filter ways { 9 : jump aside }'");
-        let history = shuntd.request("GET", "/v1/history?for_s=600", "").unwrap().1;
+        let history = history();
         assert!(
             history.contains("(elements of set ways of table inet filter added or changed)"),
             "{history}"
