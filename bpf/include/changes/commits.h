@@ -19,7 +19,6 @@ enum {
 	SHUNT_NFT = NFNL_SUBSYS_NFTABLES << 8,
 	SHUNT_MESSAGES_MAX = 256, /* of a datagram; the kernel fills 8 KiB at most */
 	SHUNT_CHAIN_ATTRS_MAX = 16,
-	SHUNT_NLM_F_CREATE = 0x400,
 };
 
 /* Chains and sets. The value is not used. */
@@ -94,7 +93,7 @@ __noinline int shunt_chain_is_unlisted(struct __sk_buff *skb, __u32 at, __u32 en
 	struct nlattr attr;
 
 	/* A chain that is not new may have been renamed. */
-	if (!(message_flags & SHUNT_NLM_F_CREATE))
+	if (!(message_flags & NLM_F_CREATE))
 		return 1;
 	for (__u32 i = 0; i < SHUNT_CHAIN_ATTRS_MAX && at < end; i++) {
 		if (bpf_skb_load_bytes(skb, at, &attr, sizeof(attr)) || attr.nla_len < sizeof(attr) ||
