@@ -8,11 +8,13 @@ use crate::{
         shunt,
     },
     rows,
+    table_cells::reading,
 };
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use containers::Containers;
 use serde::Serialize;
+use shunt_lab::{Results, ResultsFile};
 use shunt_testkit::{NetNs, Shuntd};
 use std::{
     io::Write,
@@ -26,6 +28,7 @@ use std::{
 const CONFIG: &str = "max_flows = 65536\n";
 /// The time before a measurement, in which the flows are learned.
 const LEARNING_S: u32 = 4;
+const LEARNING_RATE: u32 = 10;
 /// Other hosts whose neighbour entries change.
 const HOSTS: u32 = 200;
 
@@ -40,7 +43,8 @@ const SETUP: &str = "nft add table inet churn
         ip link add churn$i type veth peer name peer$i; ip link set churn$i master churn0 up; ip link set peer$i up
     done";
 
-/// Measures the share of fast packets with and without changes, and writes target/bench/churn.json.
+/// Measures the share of fast packets with and without changes, and writes target/bench/churn.json and
+/// churn-results.json.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// Print the rows as JSON
@@ -49,9 +53,12 @@ pub struct Options {
     /// Number of UDP flows through masquerade
     #[arg(long, default_value_t = 10_000)]
     flows: u32,
-    /// Packets a second of each flow
-    #[arg(long, default_value_t = 10, value_name = "PPS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    rate: u32,
+    /// Packets a second of each flow. May be given several times
+    #[arg(long, default_value = "10", value_name = "PPS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate: Vec<u32>,
+    /// Number of measurements of each change at each rate
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    rounds: u32,
     /// Duration of each measurement
     #[arg(long, default_value_t = 5, value_name = "SECONDS")]
     seconds: u32,
@@ -101,17 +108,23 @@ struct Row {
 
 /// Runs the measurement.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root: sudo cargo xtask churn");
+    let mut file = rows::begin("churn", "share of fast packets while Linux changes")?;
     let mut rows = Vec::new();
     for engine in ["tc", "xdp"] {
         if options.engine.as_deref().is_none_or(|only| only == engine) {
-            measure(engine, options, &mut rows)?;
+            measure(engine, options, &mut file, &mut rows)?;
         }
     }
+    file.finish()?;
     rows::show("churn.json", &rows, options.json, print)
 }
 
-fn measure(engine: &str, options: &Options, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+fn measure(
+    engine: &str,
+    options: &Options,
+    file: &mut ResultsFile,
+    rows: &mut Vec<Row>,
+) -> anyhow::Result<()> {
     let chosen: Vec<Change> = Change::value_variants()
         .iter()
         .copied()
@@ -120,7 +133,14 @@ fn measure(engine: &str, options: &Options, rows: &mut Vec<Row>) -> anyhow::Resu
     for of_host in [false, true] {
         let changes: Vec<_> = chosen.iter().filter(|change| change.is_of_host() == of_host).collect();
         if !changes.is_empty() {
-            measure_on(engine, of_host, &changes, options, rows)?;
+            let measured = measure_on(engine, of_host, &changes, options)?;
+            for row in &measured {
+                let quiet = reading_name(engine, row.rate, row.change, true);
+                file.add(&quiet, "", row.fast_share_quiet)?;
+                file.add(&reading_name(engine, row.rate, row.change, false), "", row.fast_share)?;
+            }
+            file.save()?;
+            rows.extend(measured);
         }
     }
     Ok(())
@@ -132,8 +152,7 @@ fn measure_on(
     is_host: bool,
     changes: &[&Change],
     options: &Options,
-    rows: &mut Vec<Row>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<Row>> {
     let lab = router_rig::topology();
     lab.router().run(SETUP);
     let mut rig = Rig::new(&lab, options.flows, Placement::OneCpu)?;
@@ -147,28 +166,56 @@ fn measure_on(
     };
     rig.settle()?;
     rig.establish()?;
-    send(&mut rig, options.rate, LEARNING_S)?;
-    for change in changes {
+    send(&mut rig, LEARNING_RATE, LEARNING_S)?;
+    let seconds = options.seconds;
+    let mut rows = Vec::new();
+    let settings = options.rate.iter().flat_map(|rate| changes.iter().map(move |change| (*rate, **change)));
+    for (rate, change) in (0..options.rounds).flat_map(|_| settings.clone()) {
         eprintln!("{engine}: {change:?} ...");
-        let seconds = options.seconds;
-        let fast_share_quiet = fast_share(&shuntd, || send(&mut rig, options.rate, seconds))?;
+        let fast_share_quiet = fast_share(&shuntd, || send(&mut rig, rate, seconds))?;
         let before = shuntd.try_status()?.epoch;
         let mut per_second = 0.0;
         let fast_share = fast_share(&shuntd, || {
             let done = AtomicBool::new(false);
             thread::scope(|scope| {
                 let changes = scope.spawn(|| change.repeat(lab.router(), host.as_ref(), &done));
-                let sent = send(&mut rig, options.rate, seconds);
+                let sent = send(&mut rig, rate, seconds);
                 done.store(true, Ordering::Relaxed);
                 per_second = changes.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
                 sent
             })
         })?;
         let epoch_moves = shuntd.try_status()?.epoch.wrapping_sub(before);
-        let (change, engine, flows, rate) = (**change, engine.to_owned(), rig.flows(), options.rate);
+        let (engine, flows) = (engine.to_owned(), rig.flows());
         rows.push(Row { change, per_second, engine, fast_share, fast_share_quiet, epoch_moves, flows, rate });
     }
-    shunt::stop(shuntd)
+    shunt::stop(shuntd)?;
+    Ok(rows)
+}
+
+fn reading_name(engine: &str, rate: u32, change: Change, before: bool) -> String {
+    let time = if before { "before" } else { "during" };
+    format!("{engine}, {rate} packets/s per flow, {time} {change:?}").to_lowercase()
+}
+
+/// The table of a host of containers.
+pub fn containers_table(results: &Results) -> anyhow::Result<String> {
+    let rates = [10, 100];
+    let mut text = String::from("| change |");
+    text += &rates.map(|rate| format!(" flows of {rate} packets a second |")).concat();
+    text += "\n| --- | --- | --- |";
+    for (what, change, before) in [
+        ("none", Change::Service, true),
+        ("ten commits a second that add or remove a service", Change::Service, false),
+        ("a container starts and ends each second", Change::Container, false),
+    ] {
+        text += &format!("\n| {what} |");
+        for rate in rates {
+            let share = reading(results, &reading_name("tc", rate, change, before))?.value;
+            text += &format!(" {:.0} % |", 100.0 * share);
+        }
+    }
+    Ok(text)
 }
 
 /// Sends packets of each flow at this rate, or as fast as the rig can.
@@ -256,6 +303,10 @@ impl Change {
             thread::sleep((each * changes).saturating_sub(began.elapsed()));
         }
         let took = began.elapsed().as_secs_f64();
+        if self.is_of_host() && changes % 2 == 1 {
+            // What has come goes, so that it can come in the next round.
+            commands.run(&self.command(host, changes))?;
+        }
         commands.finish()?;
         Ok(f64::from(changes) / took)
     }

@@ -4,7 +4,7 @@
 //! in `target/`.
 
 use crate::{
-    auto::table as auto, bench::table as bench, bench_external::table as external, gains,
+    auto::table as auto, bench::table as bench, bench_external::table as external, churn, gains,
     generators::table as generators, peers::table as peers, predict, reaction, scale::table as scale,
     trace_cost, two_cpus,
 };
@@ -35,9 +35,10 @@ const KEPT_DETAILS: [&str; 1] = ["less_baseline"];
 type Table = fn(&Committed) -> anyhow::Result<String>;
 
 /// Pages with tables or figures.
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 12] = [
     "README.md",
     "docs/guide/comparison.md",
+    "docs/guide/containers.md",
     "docs/performance.md",
     "docs/performance/auto.md",
     "docs/performance/external.md",
@@ -49,13 +50,14 @@ const PAGES: [&str; 11] = [
     "docs/performance/trace.md",
 ];
 /// The tables by the name in their markers.
-const TABLES: [(&str, Table); 22] = [
+const TABLES: [(&str, Table); 23] = [
     ("gains", |all| gains::gains(&all.read("bench-veth-6.18")?)),
     ("auto", |all| auto::ratios(&all.read("auto-veth-6.18")?)),
     ("reaction", |all| Ok(reaction::markdown(&all.read("reaction-veth-6.18")?))),
     ("reaction-half", |all| Ok(reaction::markdown(&all.read("reaction-half-veth-6.18")?))),
     ("bench", |all| bench::ratios(&all.read("bench-veth-6.18")?)),
     ("bench-forms", |all| bench::ratios(&all.read("bench-forms-epyc-veth-6.18")?)),
+    ("containers", |all| churn::containers_table(&all.read("churn-containers-epyc-veth-6.18")?)),
     ("generators", |all| generators::rates(&all.read("generators-veth-6.18")?)),
     ("offered-rate", |all| generators::offered(&all.read("offered-rate-veth-6.18")?)),
     ("external-memory", |all| external::memory(&all.read("external-memory-veth-6.18")?)),
