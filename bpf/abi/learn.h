@@ -62,7 +62,7 @@ struct shunt_sighting {
 	__u32 pkts; /* packets within the window */
 	__u32 quiet_until_ticks; /* the refused tuple is not watched until then; 0 if none was refused */
 	__u16 since; /* start of the window, in units of SHUNT_SIGHTING_TICKS; wraps */
-	__u16 fingerprint; /* of the only tuple counted within the window; 0 if there are several */
+	__u16 fingerprint; /* of the only tuple counted within the window, or the last to end; 0 if there are several */
 	__u16 refused_fingerprint;
 	__u8 refused_why; /* enum shunt_reason of the last refusal */
 	__u8 expired; /* number of tuples here that have a TCP position in shunt_expired; saturates at 255 */

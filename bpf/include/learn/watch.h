@@ -92,7 +92,7 @@ static __always_inline int shunt_is_quiet(const struct shunt_sighting *s, __u64 
 	       s->refused_fingerprint == shunt_fingerprint(hash);
 }
 
-/* Counts a packet of a tuple within its window. */
+/* Counts a packet of a tuple within its window, unless its connection has ended. */
 static __always_inline __u32 shunt_count_sighting(struct shunt_sighting *s, __u64 hash, __u32 now)
 {
 	__u16 at = now / SHUNT_SIGHTING_TICKS, age = at - s->since;
@@ -100,22 +100,33 @@ static __always_inline __u32 shunt_count_sighting(struct shunt_sighting *s, __u6
 	if (shunt_unlikely(age > SHUNT_WINDOW_S * shunt_control.ticks_per_s / SHUNT_SIGHTING_TICKS)) {
 		s->since = at;
 		s->pkts = 0;
-	}
-	if (!s->pkts)
-		s->fingerprint = shunt_fingerprint(hash);
-	else if (s->fingerprint != shunt_fingerprint(hash))
 		s->fingerprint = 0;
+	}
+	if (!s->pkts) {
+		if (s->fingerprint == shunt_fingerprint(hash))
+			return 0;
+		s->fingerprint = shunt_fingerprint(hash);
+	} else if (s->fingerprint != shunt_fingerprint(hash)) {
+		s->fingerprint = 0;
+	}
 	return ++s->pkts;
 }
 
 /*
- * Counts from zero again when a connection opens: a client that opens many short ones uses its ports again within the
- * window, and none of them is worth a flow. Packets of other tuples stay counted.
+ * Counts from zero again when a connection opens, and no more when it ends: a client that opens many short ones uses
+ * its ports again within the window, and leaves room for those of others. None of them is worth a flow. Packets of
+ * other tuples stay counted.
  */
 static __always_inline void shunt_restart_sighting(struct shunt_sighting *s, __u64 hash, const struct shunt_packet *p)
 {
-	if (p->tcp_flags & SHUNT_TCP_SYN && s->fingerprint == shunt_fingerprint(hash))
+	if (s->fingerprint != shunt_fingerprint(hash))
+		return;
+	if (p->tcp_flags & SHUNT_TCP_SYN) {
 		s->pkts = 0;
+		s->fingerprint = 0;
+	} else if (p->tcp_flags & (SHUNT_TCP_FIN | SHUNT_TCP_RST)) {
+		s->pkts = 0;
+	}
 }
 
 /* The slot of a candidate, by the identity of its sk_buff. */

@@ -2,9 +2,15 @@
 //! each.
 
 use crate::daemon;
+use shunt_api::Engine;
 use shunt_testkit::{ENGINES, Shuntd, Stage, Topology, refusals, require_root, rulesets, silent, wait_until};
 use shunt_wire::Mac;
-use std::time::Duration;
+use std::{
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    thread,
+    time::Duration,
+};
 
 /// Tuples of the flood. Several share each of the 32,768 places where packets of a tuple are counted.
 const CROWD: u32 = 150_000;
@@ -50,6 +56,46 @@ fn refusals_of_many_tuples_do_not_keep_others_from_learning() {
         assert!(soon + 1 >= usize::from(FLOWS), "{engine}: only {soon} of {FLOWS} flows were learned");
         shuntd.stop();
     }
+}
+
+/// Opens a connection for one byte each way. As with most servers, the side that has sent all closes first.
+fn exchange(listener: &TcpListener, to: SocketAddr) -> io::Result<()> {
+    let mut client = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
+    let (mut server, _) = listener.accept()?;
+    let mut byte = [0];
+    client.write_all(&byte)?;
+    server.read_exact(&mut byte)?;
+    server.write_all(&byte)?;
+    drop(server);
+    client.read_to_end(&mut Vec::new()).map(drop)
+}
+
+/// Short connections, one after the other, are not counted together, though several share each place: each that is
+/// taken for a long one costs the daemon a call.
+#[test]
+fn short_connections_are_not_learned_because_there_are_many() {
+    const PORTS: std::ops::Range<u16> = 7000..7004;
+    const EACH: usize = 3000;
+    if !require_root() {
+        return;
+    }
+    let lab = Topology::two_hosts_and_a_router();
+    lab.router().nft(rulesets::OPEN);
+    let shuntd = daemon(&lab, Engine::Tc);
+    thread::scope(|scope| {
+        for port in PORTS {
+            let (lan, wan) = (lab.lan(), lab.wan());
+            scope.spawn(move || {
+                let listener = wan.ns.within(|| TcpListener::bind(wan.at(port))).unwrap();
+                lan.ns.enter();
+                (0..EACH).for_each(|_| exchange(&listener, wan.at(port)).unwrap());
+            });
+        }
+    });
+    let asked = refusals(&shuntd.status(), "not-liberal");
+    let connections = EACH * PORTS.len();
+    assert!(asked < connections as u64 / 50, "{asked} of {connections} connections: {:#?}", shuntd.status());
+    shuntd.stop();
 }
 
 /// Invented hosts behind one port fill their part of the table. The rest is for connections that are opened through
