@@ -7,6 +7,7 @@ mod ends;
 mod followed;
 mod host_id;
 mod ledger;
+mod listener;
 mod names;
 mod newcomers;
 mod series;
@@ -19,7 +20,6 @@ use crate::{failures::internal, kept_file::KeptFile, signals::start_thread};
 use counter::Counter;
 use shunt_api::{Failure, Usage, UsageQuery, WatchEvent};
 use shunt_bpf::DataPlane;
-use shunt_kernel::ConntrackEnds;
 use std::{
     io::{self, Write},
     path::PathBuf,
@@ -38,8 +38,6 @@ use tokio::{
 
 /// The largest file with a ledger: more than that of 256 hosts that use all of each step, with conntrack's counters.
 pub(crate) const FILE_BYTES_MAX: u64 = 24 << 20;
-/// The receive buffer for the ends of connections.
-const CONNTRACK_BYTES: usize = 4 << 20;
 /// A client gets the last reading if it is no older than this.
 const FRESH: Duration = Duration::from_millis(500);
 /// A reading for a client takes at most one part in this many of the time.
@@ -106,11 +104,8 @@ impl UsageThread {
         let ledger = Arc::new(Mutex::new(ledger));
         let counter = {
             let _within = runtime.enter();
-            let conntrack = ConntrackEnds::open(CONNTRACK_BYTES).inspect_err(|error| {
-                tracing::warn!("{error}; connections that end between two readings are not attributed");
-            });
             let (table, finals) = (plane.flows().map_err(internal)?, plane.finals().map_err(internal)?);
-            Counter::new(table, plane.seed(), finals, conntrack.ok(), Arc::clone(&ledger))
+            Counter::new(table, plane.seed(), finals, Arc::clone(&ledger))
         };
         let (requests, receiver) = mpsc::unbounded_channel();
         let thread = thread::Builder::new().name("shuntd-usage".to_owned());

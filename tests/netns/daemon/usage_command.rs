@@ -307,6 +307,45 @@ fn what_conntrack_does_not_count_is_shown_as_not_attributed() {
     shunt.done("down");
 }
 
+/// That conntrack reports ends costs for each connection, so the daemon listens only if they can have counts.
+#[test]
+fn the_ends_of_connections_are_read_once_conntrack_counts() {
+    const NFNLGRP_CONNTRACK_DESTROY: u32 = 3;
+    if !require_root() {
+        return;
+    }
+    let lab = &router();
+    lab.router().sysctl("netfilter/nf_conntrack_acct", 0);
+    lab.router().run("conntrack -F 2>/dev/null");
+    let shunt = &Shunt::on(lab.router());
+    up(shunt, Engine::Tc);
+    // Sockets of the namespace in which this is read: the protocol is NETLINK_NETFILTER, and the fourth column has the
+    // groups. The data plane has such a socket for its filter, which never wakes anybody.
+    let listens = || {
+        let sockets = lab.router().run("cat /proc/net/netlink");
+        let listeners = sockets.lines().skip(1).filter(|line| {
+            let columns: Vec<&str> = line.split_whitespace().collect();
+            let groups = u32::from_str_radix(columns[3], 16).unwrap();
+            columns[1] == "12" && groups >> (NFNLGRP_CONNTRACK_DESTROY - 1) & 1 == 1
+        });
+        listeners.count() > 1
+    };
+    wait_until("the daemon has seen that conntrack counts nothing", || !listens());
+    let watch = shunt.start("watch");
+    wait_until("the daemon listens for the client", listens);
+    drop(watch);
+    wait_until("the client has gone", || !listens());
+    lab.router().sysctl("netfilter/nf_conntrack_acct", 1);
+    wait_until("the daemon listens", listens);
+    let (there, back) = (Crossing::between(lab.lan(), lab.wan()), Crossing::between(lab.wan(), lab.lan()));
+    let mut wire = Wire::default();
+    let mut brief = Traffic::open(lab, (&there, &back), 4000, &mut wire);
+    send_fast(shunt, &mut brief, &mut wire);
+    lab.router().run("conntrack -F 2>/dev/null");
+    assert_exact(shunt, &wire, "after connections that began when conntrack counted");
+    shunt.done("down");
+}
+
 #[test]
 fn invented_addresses_make_no_lines_of_their_own() {
     if !require_root() {

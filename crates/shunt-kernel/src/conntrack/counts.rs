@@ -39,6 +39,14 @@ pub struct CountedEntry {
     pub reply: TrackedDirection,
 }
 
+impl CountedEntry {
+    /// Whether it has counters.
+    #[must_use]
+    pub const fn is_counted(&self) -> bool {
+        self.orig.count.is_some() || self.reply.count.is_some()
+    }
+}
+
 /// The entries of the calling thread's network namespace, read a few hundred at a time.
 pub struct ConntrackCounts(Dump);
 

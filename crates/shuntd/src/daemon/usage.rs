@@ -21,6 +21,8 @@ pub(super) struct HostLedger {
     thread: UsageThread,
     file: KeptFile,
     due: Due,
+    /// Whether conntrack counts.
+    is_counting: bool,
     /// Whether the file says that this daemon counts: the counters that the last one left in it are not those to go on
     /// from any more, and an end without a further write is not a planned one.
     is_file_open: bool,
@@ -75,18 +77,23 @@ impl Daemon {
     pub(super) fn start_usage(&mut self, kept: Option<KeptLedger>) -> Result<(), Failure> {
         let Some(KeptLedger { file, ledger }) = kept else { return Ok(()) };
         let thread = UsageThread::start(&self.plane, ledger)?;
+        let is_counting = shunt_kernel::conntrack_accounting();
         // As late as possible: what ports receive until the reading is counted twice for them.
         thread.read(self.usage_facts());
-        self.usage = Some(HostLedger { thread, file, due: Due::new(unix_time()), is_file_open: false });
+        self.usage =
+            Some(HostLedger { thread, file, due: Due::new(unix_time()), is_counting, is_file_open: false });
         Ok(())
     }
 
-    /// Reads counters each minute, and writes the file each quarter of an hour and soon after the start.
+    /// Reads counters each minute and when conntrack begins to count, and writes the file each quarter of an hour and
+    /// soon after the start.
     pub(super) fn update_usage(&mut self) {
         let now = unix_time();
-        let reads = self.usage.as_ref().is_some_and(|usage| usage.due.reads(now));
+        let Some(HostLedger { due, is_counting, .. }) = &mut self.usage else { return };
+        let was_counting = std::mem::replace(is_counting, shunt_kernel::conntrack_accounting());
+        let reads = due.reads(now) || *is_counting && !was_counting;
         let facts = reads.then(|| self.usage_facts());
-        let Some(HostLedger { thread, file, due, is_file_open }) = &mut self.usage else { return };
+        let Some(HostLedger { thread, file, due, is_file_open, .. }) = &mut self.usage else { return };
         if let Some(facts) = facts {
             thread.read(facts);
             due.has_read(now);

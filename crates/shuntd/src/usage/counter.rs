@@ -9,6 +9,7 @@ use super::{
     ends::{Ends, Wire},
     followed::Followed,
     ledger::{Ledger, LeftCounters, LeftPorts, Record},
+    listener::Listener,
 };
 use crate::{
     flow_entry::{key_ingress, key_protocol, key_tuple, new_tuple, trace_tuple},
@@ -17,7 +18,7 @@ use crate::{
 use shunt_api::{Counted, FastCount, WatchEvent};
 use shunt_bpf::{Entry, FlowTable, Key, Ring, abi};
 use shunt_core::{End, LocalSide};
-use shunt_kernel::{ConntrackEnds, CountedEntry, Ended};
+use shunt_kernel::{CountedEntry, Ended};
 use std::{
     collections::{HashMap, HashSet},
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash},
@@ -68,8 +69,9 @@ type Pair = (IpAddr, IpAddr);
 pub(super) struct Counter {
     table: FlowTable,
     finals: Ring<abi::Final>,
-    /// `None` if conntrack does not report the ends of connections.
-    conntrack: Option<ConntrackEnds>,
+    listener: Listener,
+    /// Whether some entry of conntrack may have counters.
+    may_be_counted: bool,
     keys: FlowKeys,
     flows: Followed,
     /// Whether the flows of the table are followed since they were learned, or from an earlier daemon's values on.
@@ -99,7 +101,6 @@ impl Counter {
         table: FlowTable,
         seed: u64,
         finals: Ring<abi::Final>,
-        conntrack: Option<ConntrackEnds>,
         ledger: Arc<Mutex<Ledger>>,
     ) -> Self {
         let left = {
@@ -117,7 +118,8 @@ impl Counter {
         Self {
             table,
             finals,
-            conntrack,
+            listener: Listener::Closed,
+            may_be_counted: true,
             keys: FlowKeys(seed),
             flows,
             are_flows_known: left_flows.is_some(),
@@ -163,7 +165,7 @@ impl Counter {
                 }
                 None
             }
-            ended = next_ended(&mut self.conntrack) => Some(ended),
+            ended = self.listener.next() => Some(ended),
             () = until(due) => None,
         };
         let keeps_up = ended.as_ref().is_some_and(|ended| ended.entries.len() < SEVERAL);
@@ -181,7 +183,12 @@ impl Counter {
     /// Reads all counters, and adds what they have counted to the ledger.
     pub(super) fn read(&mut self, facts: Facts) {
         self.set_side(facts.side);
-        self.read_connections();
+        self.may_be_counted |= shunt_kernel::conntrack_accounting();
+        self.listen();
+        if self.may_be_counted {
+            self.read_connections();
+            self.listen();
+        }
         self.read_flows();
         let before = std::mem::replace(&mut self.ports_received, facts.received);
         self.ports_attached = facts.attached;
@@ -222,6 +229,17 @@ impl Counter {
 
     pub(super) fn set_clients(&mut self, clients: Option<broadcast::Sender<WatchEvent>>) {
         self.ends.set_clients(clients);
+        self.listen();
+    }
+
+    /// Listens while an end can have a count, or a client waits for ends: that they are reported costs as much as a
+    /// packet of each connection.
+    fn listen(&mut self) {
+        if self.may_be_counted || self.ends.has_clients() {
+            self.listener.open();
+        } else {
+            self.listener.close();
+        }
     }
 
     fn set_side(&mut self, mut side: LocalSide) {
@@ -235,10 +253,12 @@ impl Counter {
     fn read_connections(&mut self) {
         self.connections.begin();
         self.ended = Some(HashSet::new());
+        let mut is_counted = shunt_kernel::conntrack_accounting();
         let mut read = || {
             let mut counts = shunt_kernel::conntrack_counts()?;
             let mut entries = Vec::new();
             while counts.next_piece(|entry| entries.push(entry))? {
+                is_counted |= entries.iter().any(CountedEntry::is_counted);
                 entries.drain(..).for_each(|entry| self.add_entry(&entry));
                 self.read_ended();
             }
@@ -251,6 +271,7 @@ impl Counter {
             Ok(()) => {
                 self.connections.finish();
                 self.may_be_older = false;
+                self.may_be_counted = is_counted;
             }
             Err(error) => tracing::debug!("cannot read what conntrack has counted: {error}"),
         }
@@ -259,7 +280,7 @@ impl Counter {
 
     /// Reads the counters that have ended until now.
     fn read_ended(&mut self) {
-        while let Some(Ok(ended)) = self.conntrack.as_mut().map(ConntrackEnds::read_now) {
+        while let Some(ended) = self.listener.read_now() {
             let is_last = ended.entries.is_empty() && !ended.overrun;
             self.add_ended(ended);
             if is_last {
@@ -429,21 +450,6 @@ impl Tally {
 
 fn boot_id() -> Option<String> {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()
-}
-
-/// Waits for entries that have ended; forever if conntrack does not report them.
-async fn next_ended(conntrack: &mut Option<ConntrackEnds>) -> Ended {
-    match conntrack {
-        Some(ends) => match ends.next().await {
-            Ok(ended) => ended,
-            Err(error) => {
-                tracing::warn!("{error}; connections that end between two readings are not attributed");
-                *conntrack = None;
-                std::future::pending().await
-            }
-        },
-        None => std::future::pending().await,
-    }
 }
 
 async fn until(due: Option<Instant>) {

@@ -45,6 +45,10 @@ impl Ends {
         self.flows.clear();
     }
 
+    pub(super) fn has_clients(&self) -> bool {
+        self.clients.is_some()
+    }
+
     /// Notes that a connection has ended.
     pub(super) fn add(&mut self, now: Instant, entry: &CountedEntry) {
         if self.clients.is_none() {
