@@ -16,6 +16,15 @@ const DOT1AD: u16 = 0x88a8;
 /// Used for outer tags before 802.1ad.
 const OLD_QINQ: u16 = 0x9100;
 
+/// The EtherType of packets of PPPoE in a session (RFC 2516).
+const PPPOE_SESSION: u16 = 0x8864;
+/// Version 1, type 1, and the code of packets in a session.
+const PPPOE_VERSION: [u8; 2] = [0x11, 0];
+/// Version, code, session, length, and the protocol of PPP.
+pub const PPPOE_BYTES: usize = 8;
+const PPP_IPV4: u16 = 0x21;
+const PPP_IPV6: u16 = 0x57;
+
 /// `enum shunt_tag_bits` of `bpf/abi`: a tag in a key of the flow table.
 const KEY_VID: u16 = 0x0fff;
 const KEY_8021AD: u16 = 0x1000;
@@ -48,6 +57,23 @@ pub struct Tag {
 /// Bytes before the IP header of a frame with `tags` tags.
 pub const fn header_bytes(tags: usize) -> usize {
     TAG_AT + TAG_BYTES * tags + 2
+}
+
+/// What stands before an IP packet in a session of PPPoE; `None` if it is no IP packet, or longer than the header can
+/// say.
+pub fn session_header(ethernet: &Ethernet, session: u16, packet: &[u8]) -> Option<Vec<u8>> {
+    let protocol = match packet.first()? >> 4 {
+        4 => PPP_IPV4,
+        6 => PPP_IPV6,
+        _ => return None,
+    };
+    let length = u16::try_from(packet.len() + size_of_val(&protocol)).ok()?;
+    let mut header = ethernet.header(PPPOE_SESSION);
+    header.extend(PPPOE_VERSION);
+    for word in [session, length, protocol] {
+        header.extend(word.to_be_bytes());
+    }
+    Some(header)
 }
 
 /// The EtherType of a frame without tags, or the TPID of its outermost tag.

@@ -55,12 +55,12 @@ impl Modem {
         router: Mac,
     ) -> io::Result<Self> {
         let device = match kind {
-            Wire::Pppoe => Port::Ppp(pppoe::Session::begin(router_ns, port, host_ns, SESSION)?),
+            Wire::Pppoe(vlan) => Port::Ppp(pppoe::Session::begin(router_ns, port, host_ns, SESSION, vlan)?),
             Wire::Tun | Wire::Ethernet | Wire::Tunnel(_) => {
                 Port::Tun(router_ns.within(|| TapDevice::create_tun(port))?)
             }
         };
-        let mtu = if kind == Wire::Pppoe { pppoe::MTU } else { ETHERNET_MTU };
+        let mtu = if matches!(kind, Wire::Pppoe(_)) { pppoe::MTU } else { ETHERNET_MTU };
         let far = format!("{nic}-line");
         ip_batch(
             host_ns,

@@ -10,8 +10,9 @@ pub enum Wire {
     Ethernet,
     /// The port is a tun device, whose packets have no Ethernet header.
     Tun,
-    /// The port is a ppp device, whose packets leave by an Ethernet device below it, in a session of PPPoE.
-    Pppoe,
+    /// The port is a ppp device, whose packets leave by an Ethernet device below it, in a session of PPPoE, and in this
+    /// VLAN.
+    Pppoe(Option<u16>),
     /// Both are devices of this kind (`vxlan`, `geneve`, `gretap`): a tunnel of Ethernet frames, over a pair of veths.
     Tunnel(&'static str),
 }
@@ -100,7 +101,13 @@ impl Segment {
     /// The same segment with a ppp device as its port.
     #[must_use]
     pub const fn over_pppoe(self) -> Self {
-        Self { wire: Wire::Pppoe, ..self }
+        Self { wire: Wire::Pppoe(None), ..self }
+    }
+
+    /// The same segment with a ppp device as its port, whose session is in this VLAN.
+    #[must_use]
+    pub const fn over_pppoe_in(self, vlan: u16) -> Self {
+        Self { wire: Wire::Pppoe(Some(vlan)), ..self }
     }
 
     /// The same segment with a tunnel of this kind: `vxlan`, `geneve` or `gretap`.
