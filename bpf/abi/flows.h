@@ -38,6 +38,28 @@ enum shunt_flow_flags {
 /* `out_tags` of an action whose packets leave through a port without layer 2; `l2` is zeros then. */
 enum { SHUNT_NO_L2 = 0x80 };
 
+/*
+ * A session of PPPoE, as a packet of its ppp port was seen to leave by an Ethernet port. The header ends before the
+ * length of the packet.
+ */
+struct shunt_session {
+	__u8 header[SHUNT_L2_MAX]; /* MACs, tag, EtherType, version, code, session */
+	__u8 tags; /* number of VLAN tags in `header`, at most 1 */
+	__u8 _pad;
+	__u32 below; /* ifindex of the Ethernet port */
+	__u32 _zero;
+	__u64 proved_ticks; /* when a packet was last seen; all 64 bits of jiffies */
+};
+_Static_assert(sizeof(struct shunt_session) == 40, "shunt_session is ABI");
+
+/* What tells the sessions of an Ethernet port apart. */
+struct shunt_session_key {
+	__u32 below; /* ifindex of the Ethernet port */
+	__u16 tag; /* enum shunt_tag_bits */
+	__be16 session_be;
+};
+_Static_assert(sizeof(struct shunt_session_key) == 8, "shunt_session_key is ABI");
+
 /* A VLAN tag in a key, without its priority. A priority tag (VLAN id 0) differs from no tag. */
 enum shunt_tag_bits {
 	SHUNT_TAG_VID = 0x0fff,

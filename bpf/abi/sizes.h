@@ -24,6 +24,7 @@ enum {
 	SHUNT_SETS_MAX = 1024, /* sets of nftables that are described to the programs */
 	SHUNT_PATH_MAX = 16384, /* chains and sets of nftables that forwarded packets may meet */
 	SHUNT_UNSTABLE_MAX = 1024, /* stations that have changed */
+	SHUNT_SESSIONS_MAX = 64, /* sessions of PPPoE that XDP knows */
 	SHUNT_QUEUES_MAX = 16, /* receive queues per port that the external engine serves */
 	SHUNT_INJECTED_MAX = 64, /* frames that the external engine passes to Linux at once */
 	SHUNT_FRAME_MAX = 1792, /* bytes of a frame in the packet memory of the external engine */

@@ -26,6 +26,16 @@ struct shunt_vlan {
 	__be16 proto_be;
 };
 
+/* The header of PPPoE in a session, and of PPP: RFC 2516, RFC 1661. */
+struct shunt_pppoe {
+	__be16 version_be; /* version, type and code: SHUNT_PPPOE_SESSION */
+	__be16 session_be;
+	__be16 bytes_be; /* of the protocol and the packet */
+	__be16 proto_be;
+};
+
+enum { SHUNT_PPPOE_SESSION = 0x1100, SHUNT_PPP_IP = 0x0021, SHUNT_PPP_IPV6 = 0x0057 };
+
 /* A VLAN tag that the driver stripped; `present` is 0 if there is none. */
 struct shunt_hw_tag {
 	__be16 tpid_be;
@@ -209,6 +219,84 @@ static __always_inline void shunt_write_untagged(void *l2, const void *macs, __u
 {
 	shunt_copy_macs(l2, macs);
 	((__be16 *)l2)[6] = shunt_htons(family == 4 ? ETH_P_IP : ETH_P_IPV6);
+}
+
+_Static_assert(ETH_HLEN + sizeof(struct shunt_vlan) + __builtin_offsetof(struct shunt_pppoe, bytes_be) == SHUNT_L2_MAX,
+	       "the header of a session with a tag fits");
+
+/* The protocol of PPP for packets of a family. */
+static __always_inline __be16 shunt_ppp_proto(__u32 family)
+{
+	return shunt_htons(family == 4 ? SHUNT_PPP_IP : SHUNT_PPP_IPV6);
+}
+
+/*
+ * The family of the packet in a session that begins behind this header, of `bytes` bytes by the header; 0 if it is no
+ * usual header of an IP packet.
+ */
+static __always_inline __u32 shunt_pppoe_family(const struct shunt_pppoe *header, __u32 *bytes)
+{
+	*bytes = shunt_ntohs(header->bytes_be) - (__u32)sizeof(header->proto_be);
+	if (header->version_be != shunt_htons(SHUNT_PPPOE_SESSION))
+		return 0;
+	if (header->proto_be == shunt_ppp_proto(4))
+		return 4;
+	return header->proto_be == shunt_ppp_proto(6) ? 6 : 0;
+}
+
+/* Describes a session by a frame that left in it, with `p->l2_bytes` and tags as shunt_parse_l2() found them. */
+static __always_inline void shunt_describe_session(struct shunt_session *s, const void *macs,
+						   const struct shunt_packet *p, const struct shunt_pppoe *header)
+{
+	__be16 *half = (__be16 *)s->header;
+	__u32 at = 6;
+
+	shunt_copy_macs(s->header, macs);
+	s->tags = p->tags;
+	if (p->tags) {
+		half[6] = p->tpid_be[0];
+		half[7] = p->tci_be[0];
+		at = 8;
+	}
+	half[at] = shunt_htons(ETH_P_PPP_SES);
+	half[at + 1] = header->version_be;
+	half[at + 2] = header->session_be;
+}
+
+/* The number of a session. */
+static __always_inline __be16 shunt_session_number(const struct shunt_session *s)
+{
+	const __be16 *half = (const __be16 *)s->header;
+
+	return s->tags ? half[10] : half[8];
+}
+
+/* Whether a frame came from the other end of a session. Compares its MACs with those that leave. */
+static __always_inline int shunt_is_from_peer(const struct shunt_session *s, const void *macs)
+{
+	return !shunt_differ(s->header, shunt_source_mac(macs), ETH_ALEN / 2) &&
+	       !shunt_differ(shunt_source_mac(s->header), macs, ETH_ALEN / 2);
+}
+
+/* The longest header of a packet in a session. */
+enum { SHUNT_SESSION_MAX = SHUNT_L2_MAX + 4 };
+
+/* Writes what stands before a packet of `l3_bytes` bytes in a session; `l2` has SHUNT_SESSION_MAX bytes. */
+static __always_inline void shunt_write_session(void *l2, const struct shunt_session *s, __u32 family, __u32 l3_bytes)
+{
+	const __u16 *with = (const __u16 *)s->header;
+	__u16 *half = l2;
+	__be16 *end = half + 8 + 1;
+
+	shunt_copy_macs(half, with);
+	half[6] = with[6];
+	*(shunt_l2_u32 *)(half + 7) = *(const shunt_l2_u32 *)(with + 7);
+	if (s->tags) {
+		*(shunt_l2_u32 *)(half + 9) = *(const shunt_l2_u32 *)(with + 9);
+		end += 2;
+	}
+	end[0] = shunt_htons(l3_bytes + sizeof(end[1]));
+	end[1] = shunt_ppp_proto(family);
 }
 
 /* Finds the L3 header of a frame, which has tags in it only if `tagged`. Returns 0 if it is out of bounds. */

@@ -6,6 +6,8 @@
 #include "include/learn/install.h"
 #include "include/learn/judge.h"
 #include "include/learn/off.h"
+#include "include/learn/session.h"
+
 /* Whether a refusal means that the existing action is wrong. The other refusals concern this packet only. */
 static __always_inline int disproves(enum shunt_reason why)
 {
@@ -267,6 +269,8 @@ __noinline int shunt_out_watched(struct __sk_buff *skb)
 	if (why != SHUNT_OK) {
 		shunt_count_reason(s.counters, why);
 		shunt_refuse(s.c, why, s.now, shunt_ticks(shunt_quiet_ms(why)));
+	} else if (s.port->flags & SHUNT_PORT_NO_L2) {
+		shunt_descend(skb, s.c->family, s.scratch->seen.l3);
 	}
 	s.scratch->busy = 0;
 	return SHUNT_TC_NEXT;
@@ -319,7 +323,9 @@ int shunt_out(struct __sk_buff *skb)
 {
 	if (shunt_likely(!skb->tc_index))
 		return SHUNT_TC_NEXT;
-	return skb->tc_index == SHUNT_COOKIE_ENDS ? shunt_out_ends(skb) : shunt_out_watched(skb);
+	if (shunt_likely(skb->tc_index > SHUNT_COOKIE_DESCENDS))
+		return shunt_out_watched(skb);
+	return skb->tc_index == SHUNT_COOKIE_ENDS ? shunt_out_ends(skb) : shunt_out_descends(skb);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

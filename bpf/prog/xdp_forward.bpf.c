@@ -5,6 +5,7 @@
  */
 #include "include/table/hints.h"
 #include "include/table/maps.h"
+#include "include/table/sessions.h"
 
 /* Verification costs instructions even where it is off, so there is an object with it and one without. */
 #ifdef SHUNT_VERIFYING
@@ -113,9 +114,9 @@ static __always_inline void *trimmed(struct xdp_md *ctx, const struct shunt_pack
 	return l3 + shunt_l3_size(family) + shunt_l4_size(l4_proto) > end ? 0 : l3;
 }
 
-/* Counts a packet that has been rewritten, and sends it. */
+/* Counts a packet that has been rewritten, and sends it to the port in a slot. */
 static __always_inline int send(__u32 family, __u8 l4_proto, const struct shunt_packet *p, struct shunt_flow *f,
-				const __u32 *entry, struct shunt_counters *counters, __u32 now)
+				const __u32 *entry, __u32 slot, struct shunt_counters *counters, __u32 now)
 {
 	counters->xdp_pkts++;
 	counters->xdp_bytes += p->l3_bytes;
@@ -123,22 +124,53 @@ static __always_inline int send(__u32 family, __u8 l4_proto, const struct shunt_
 		f->tcp_position = p->tcp_position;
 	shunt_count_flow(family, f, entry, p->l3_bytes, now);
 	/* Fails if the egress port was removed. */
-	if (shunt_unlikely(bpf_redirect_map(&shunt_devmap, f->out_slot, XDP_DROP) != XDP_REDIRECT))
+	if (shunt_unlikely(bpf_redirect_map(&shunt_devmap, slot, XDP_DROP) != XDP_REDIRECT))
 		return drop_counted(counters, p->l3_bytes);
 	return XDP_REDIRECT;
 }
 
+/* What stands before the IP header of a packet; always a constant. */
+enum form {
+	UNTAGGED, /* an Ethernet header; it leaves with one, too */
+	ANY, /* tags, or none */
+	IN_SESSION, /* a session of PPPoE */
+};
+
+/* Handles any packet. `tpid_be` and `tci` are of the tag that the driver has taken out of the frame, or 0. */
+static __noinline int handle_any(struct xdp_md *ctx, __u32 tpid_be, __u32 tci);
+
+/*
+ * The session in which a packet leaves, and the slot of the Ethernet port; 0 if there is none, or if the kernel will
+ * not redirect a frame that long: it allows room for one tag beyond the MTU of the port.
+ */
+static __always_inline struct shunt_session *session_out(struct xdp_md *ctx, const struct shunt_flow *f, __u32 l3_bytes,
+							 __u64 now, __u32 *slot)
+{
+	struct shunt_session *s = shunt_session_of(shunt_ifindex_of(f->out_slot), now);
+	__u32 with_pppoe = l3_bytes + sizeof(struct shunt_pppoe);
+	const struct shunt_port *below = s ? shunt_port_of(s->below) : 0;
+
+	if (!below || !(below->flags & SHUNT_PORT_XDP_OUT) || bpf_check_mtu(ctx, s->below, &with_pppoe, 0, 0))
+		return 0;
+	*slot = below->slot;
+	return s;
+}
+
 /*
  * The functions below are inlined several times: for each family and protocol, and for untagged packets apart from
- * tagged ones. `tagged` and mostly `l4_proto` are constants.
+ * others. `form` and mostly `l4_proto` are constants.
  */
 static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet *p, __u32 family, __u8 l4_proto,
-				   int tagged, struct shunt_flow *f, __u32 entry, void *eth, void *l3, void *end)
+				   enum form form, struct shunt_flow *f, __u32 entry, void *eth, void *l3, void *end)
 {
-	__u64 now = shunt_now();
-	enum shunt_reason why = shunt_decide(f, p, tagged ? eth : shunt_untagged_macs(l3), &shunt_control,
-					     shunt_current_epoch(f), now, SHUNT_FLOW_XDP);
+	__u64 now = shunt_now(), no_macs[2] = {};
+	const void *macs = form == UNTAGGED   ? shunt_untagged_macs(l3) :
+			   form == IN_SESSION ? (const void *)no_macs :
+						eth;
+	enum shunt_reason why = shunt_decide(f, p, macs, &shunt_control, shunt_current_epoch(f), now, SHUNT_FLOW_XDP);
+	struct shunt_session *session = 0;
 	struct shunt_counters *counters;
+	__u32 session_slot = 0;
 
 	if (shunt_unlikely(why == SHUNT_REPROVE)) {
 		/* Advance the time here, so that one packet of a burst is punted by tc, and not all of them. */
@@ -162,8 +194,13 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 		if (!l3)
 			return pass();
 	}
-	if (shunt_unlikely(f->out_tags > 1) && !fits(ctx, f, p->l3_bytes))
+	if (form != UNTAGGED && f->out_tags == SHUNT_NO_L2) {
+		session = session_out(ctx, f, p->l3_bytes, now, &session_slot);
+		if (!session)
+			return pass();
+	} else if (shunt_unlikely(f->out_tags > 1) && !fits(ctx, f, p->l3_bytes)) {
 		return pass();
+	}
 	if (shunt_unlikely(!shunt_is_summed(p, family, l4_proto, f, l3)))
 		return pass();
 #ifdef SHUNT_VERIFYING
@@ -171,8 +208,9 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 		return pass();
 #endif
 	shunt_rewrite(l3, l3 + shunt_l3_size(family), family, l4_proto, f, shunt_new_addrs(f), SHUNT_CHECKSUM_FINISHED);
-	if (tagged || shunt_unlikely(f->out_tags)) {
-		int room = p->l2_bytes - shunt_l2_bytes(f->out_tags);
+	if (form != UNTAGGED || shunt_unlikely(f->out_tags)) {
+		int room = p->l2_bytes - (session ? shunt_l2_bytes(session->tags) + sizeof(struct shunt_pppoe) :
+						    shunt_l2_bytes(f->out_tags));
 
 		if (room && bpf_xdp_adjust_head(ctx, room)) {
 			/* The driver left no headroom for tags; use tc from now on. */
@@ -181,25 +219,29 @@ static __always_inline int forward(struct xdp_md *ctx, const struct shunt_packet
 		}
 		eth = (void *)(long)ctx->data;
 		end = (void *)(long)ctx->data_end;
-		if (eth + SHUNT_L2_MAX > end)
+		if (eth + SHUNT_SESSION_MAX > end)
 			return drop(counters);
-		shunt_copy_l2(eth, f->l2, f->out_tags);
+		if (session)
+			shunt_write_session(eth, session, family, p->l3_bytes);
+		else
+			shunt_copy_l2(eth, f->l2, f->out_tags);
 	} else {
 		shunt_copy_macs(shunt_untagged_macs(l3), f->l2);
 		/* Keep clang from sharing the last store with the branch above: it would compute the address. */
 		barrier();
 	}
-	return send(family, l4_proto, p, f, &entry, counters, now);
+	return send(family, l4_proto, p, f, &entry, session ? session_slot : f->out_slot, counters, now);
 }
 
-static __always_inline int find(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, __u8 l4_proto, int tagged,
-				void *eth, void *l3, void *end)
+/* `ifindex` is that of the port by which Linux gets the packet. */
+static __always_inline int find(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, __u8 l4_proto, enum form form,
+				__u32 ifindex, void *eth, void *l3, void *end)
 {
 	union shunt_key key;
 	struct shunt_flow *f;
 	__u32 entry;
 
-	if (shunt_unlikely(shunt_parse_l3(family, l3, end, ctx->ingress_ifindex, p, &key) != SHUNT_OK ||
+	if (shunt_unlikely(shunt_parse_l3(family, l3, end, ifindex, p, &key) != SHUNT_OK ||
 			   shunt_admit_tcp(p) != SHUNT_OK))
 		return pass();
 	f = shunt_find_soon(family, &key, shunt_hash(family, &key), &entry);
@@ -207,30 +249,59 @@ static __always_inline int find(struct xdp_md *ctx, struct shunt_packet *p, __u3
 		return pass();
 	/* Keep clang from recomputing the addresses of the members from the entry. */
 	shunt_keep(f);
-	return forward(ctx, p, family, l4_proto, tagged, f, entry, eth, l3, end);
+	if (form == UNTAGGED && shunt_unlikely(f->out_tags == SHUNT_NO_L2))
+		return handle_any(ctx, 0, 0);
+	return forward(ctx, p, family, l4_proto, form, f, entry, eth, l3, end);
 }
 
-static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, int tagged, void *eth,
-				  void *l3, void *end)
+static __always_inline int handle(struct xdp_md *ctx, struct shunt_packet *p, __u32 family, enum form form,
+				  __u32 ifindex, void *eth, void *l3, void *end)
 {
 	__u8 l4_proto;
 
 	if (shunt_unlikely(shunt_headers_end(family, IPPROTO_UDP, l3) > end))
 		return pass();
 	l4_proto = shunt_l4_proto_of(family, l3);
-	if (tagged)
-		return find(ctx, p, family, l4_proto, tagged, eth, l3, end);
+	if (form != UNTAGGED)
+		return find(ctx, p, family, l4_proto, form, ifindex, eth, l3, end);
 	if (l4_proto == IPPROTO_UDP)
-		return find(ctx, p, family, IPPROTO_UDP, tagged, eth, l3, shunt_headers_end(family, IPPROTO_UDP, l3));
+		return find(ctx, p, family, IPPROTO_UDP, form, ifindex, eth, l3,
+			    shunt_headers_end(family, IPPROTO_UDP, l3));
 	if (l4_proto == IPPROTO_TCP && shunt_headers_end(family, IPPROTO_TCP, l3) <= end)
-		return find(ctx, p, family, IPPROTO_TCP, tagged, eth, l3, shunt_headers_end(family, IPPROTO_TCP, l3));
+		return find(ctx, p, family, IPPROTO_TCP, form, ifindex, eth, l3,
+			    shunt_headers_end(family, IPPROTO_TCP, l3));
 	return pass();
 }
 
 /*
- * Handles any packet. Not inlined: tagged packets pay for a call, so that others need no registers for tags. `tpid_be`
- * and `tci` are of the tag that the driver has taken out of the frame; without one, `tpid_be` is 0.
+ * Handles a packet in a session of PPPoE, whose header is behind `p->l2_bytes`. To Linux, and so to the flow, it is one
+ * of the ppp port, without an L2 header.
  */
+static __always_inline int handle_session(struct xdp_md *ctx, struct shunt_packet *p, void *eth, void *end)
+{
+	struct shunt_pppoe *header = eth + p->l2_bytes;
+	struct shunt_session_key key, known;
+	__u32 ppp = shunt_session_port(header, end, ctx->ingress_ifindex, p, &key), family, bytes;
+	struct shunt_session *s = ppp ? shunt_session_of(ppp, shunt_now()) : 0;
+	void *l3 = header + 1;
+
+	if (!s || !shunt_is_from_peer(s, eth) || l3 > end)
+		return pass();
+	/* The port may have another session by now. */
+	known = shunt_session_key(s);
+	if (known.below != key.below || known.tag != key.tag || known.session_be != key.session_be)
+		return pass();
+	family = shunt_pppoe_family(header, &bytes);
+	*p = (struct shunt_packet){ .l2_bytes = p->l2_bytes + sizeof(*header) };
+	if (family == 4 && l3 + sizeof(struct iphdr) <= end && bytes == shunt_ntohs(((struct iphdr *)l3)->tot_len))
+		return handle(ctx, p, 4, IN_SESSION, ppp, eth, l3, end);
+	if (family == 6 && l3 + sizeof(struct ipv6hdr) <= end &&
+	    bytes == shunt_ntohs(((struct ipv6hdr *)l3)->payload_len) + sizeof(struct ipv6hdr))
+		return handle(ctx, p, 6, IN_SESSION, ppp, eth, l3, end);
+	return pass();
+}
+
+/* Not inlined: packets with tags or in sessions pay for a call, so that others need no registers for either. */
 static __noinline int handle_any(struct xdp_md *ctx, __u32 tpid_be, __u32 tci)
 {
 	struct shunt_hw_tag stripped = { .tpid_be = tpid_be, .tci = tci, .present = tpid_be != 0 };
@@ -242,10 +313,16 @@ static __noinline int handle_any(struct xdp_md *ctx, __u32 tpid_be, __u32 tci)
 	if (shunt_parse_l2(data, end, stripped, &p, &family) != SHUNT_OK)
 		return pass();
 	if (family == 4)
-		return handle(ctx, &p, 4, 1, data, data + p.l2_bytes, end);
+		return handle(ctx, &p, 4, ANY, ctx->ingress_ifindex, data, data + p.l2_bytes, end);
 	if (family == 6)
-		return handle(ctx, &p, 6, 1, data, data + p.l2_bytes, end);
-	return pass();
+		return handle(ctx, &p, 6, ANY, ctx->ingress_ifindex, data, data + p.l2_bytes, end);
+	return handle_session(ctx, &p, data, end);
+}
+
+/* Whether a frame that does not begin with an IP packet may be one for handle_any(). */
+static __always_inline int may_hold_ip(__be16 proto_be)
+{
+	return shunt_is_vlan(proto_be) || proto_be == shunt_htons(ETH_P_PPP_SES);
 }
 
 SEC("xdp.frags")
@@ -279,10 +356,10 @@ int shunt_xdp(struct xdp_md *ctx)
 	proto_be = shunt_proto_before(l3);
 	shunt_untagged(&p);
 	if (shunt_family_of(proto_be) == 4)
-		return handle(ctx, &p, 4, 0, eth, l3, end);
+		return handle(ctx, &p, 4, UNTAGGED, ctx->ingress_ifindex, eth, l3, end);
 	if (shunt_family_of(proto_be) == 6)
-		return handle(ctx, &p, 6, 0, eth, l3, end);
-	return shunt_is_vlan(proto_be) ? handle_any(ctx, 0, 0) : pass();
+		return handle(ctx, &p, 6, UNTAGGED, ctx->ingress_ifindex, eth, l3, end);
+	return may_hold_ip(proto_be) ? handle_any(ctx, 0, 0) : pass();
 }
 
 #if !defined(SHUNT_VERIFYING) && !defined(SHUNT_RING) && !defined(SHUNT_STRIPPED_TAGS)
@@ -371,7 +448,7 @@ static __always_inline int forward_usual(struct xdp_md *ctx, __u32 family, __u8 
 	shunt_rewrite_as(l3, l3 + shunt_l3_size(family), family, l4_proto, f, shunt_new_addrs(f),
 			 SHUNT_CHECKSUM_FINISHED, f->flags & ~SHUNT_FLOW_BRIDGED);
 	shunt_copy_macs(shunt_untagged_macs(l3), f->l2);
-	return send(family, l4_proto, &p, f, &entry, counters, now);
+	return send(family, l4_proto, &p, f, &entry, f->out_slot, counters, now);
 }
 
 static __always_inline int handle_usual(struct xdp_md *ctx, __u32 family, void *l3, void *end)
@@ -408,7 +485,7 @@ int shunt_xdp_usual(struct xdp_md *ctx)
 		return handle_usual(ctx, 4, l3, end);
 	if (shunt_family_of(proto_be) == 6)
 		return handle_usual(ctx, 6, l3, end);
-	return shunt_is_vlan(proto_be) ? handle_any(ctx, 0, 0) : pass();
+	return may_hold_ip(proto_be) ? handle_any(ctx, 0, 0) : pass();
 }
 
 #endif

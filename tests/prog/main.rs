@@ -13,6 +13,7 @@ mod over_time;
 mod ports;
 mod punted;
 mod rig;
+mod sessions;
 mod swept;
 mod table;
 mod verified;

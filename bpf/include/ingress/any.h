@@ -6,6 +6,7 @@
 #include "include/ends/ends.h"
 #include "include/ingress/candidate.h"
 #include "include/send/send.h"
+#include "include/table/sessions.h"
 #include "include/trace.h"
 
 /* Results of handling a packet, besides verdicts and SHUNT_TC_OTHER, which are smaller. */
@@ -168,6 +169,7 @@ __noinline int shunt_ingress6(struct __sk_buff *skb, struct shunt_packet *p)
 /* Handles any packet. */
 __noinline int shunt_ingress_general(struct __sk_buff *skb)
 {
+	struct shunt_session_key key;
 	struct shunt_packet p;
 	enum shunt_reason why;
 	struct ethhdr *eth;
@@ -188,6 +190,12 @@ __noinline int shunt_ingress_general(struct __sk_buff *skb)
 		return shunt_ingress4(skb, &p);
 	if (family == 6)
 		return shunt_ingress6(skb, &p);
+	if (shunt_session_port((void *)(eth + 1) + shunt_bound(p.l2_bytes - sizeof(*eth), 15), end, skb->ifindex, &p,
+			       &key)) {
+		/* The packet is counted on the ppp port. */
+		skb->tc_index = 0;
+		return SHUNT_TC_NEXT;
+	}
 	return shunt_punt(skb, skb->len - p.l2_bytes, SHUNT_PROTOCOL);
 }
 

@@ -19,7 +19,9 @@
 
 enum {
 	SHUNT_CANDIDATE_MS = 1000, /* a candidate expires after this time */
-	SHUNT_COOKIE_ENDS = 1, /* a FIN or RST of a tuple without a flow; the cookies of candidates are larger */
+	/* The cookies of candidates are larger than these. */
+	SHUNT_COOKIE_ENDS = 1, /* a FIN or RST of a tuple without a flow */
+	SHUNT_COOKIE_DESCENDS = 2, /* a packet that has left a port without layer 2, and goes on to the one below */
 	SHUNT_WINDOW_S = 10, /* packets of a tuple are counted within this window */
 	/* For how long a refused tuple is not watched, by the reason. */
 	SHUNT_QUIET_NONE_MS = 0,

@@ -31,6 +31,7 @@ mod ports;
 mod rest;
 mod ring;
 pub mod schedule;
+mod sessions;
 mod shared;
 mod stored;
 mod table;

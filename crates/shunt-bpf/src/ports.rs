@@ -323,6 +323,7 @@ impl DataPlane {
         if let Some(external) = &self.external {
             external.clear(slot);
         }
+        self.forget_session(ifindex)?;
         self.maps.delete(PORTS, &ifindex.to_ne_bytes())?;
         self.cache_port(ifindex, slot, Port::default());
         if self.xdp.is_ok() {

@@ -54,6 +54,8 @@ pub enum Action {
     FindSurveyed,
     /// Read the sysctls of br_netfilter and report [`crate::Event::BridgeCalls`].
     FindBridgeCalls,
+    /// Find the sessions of PPPoE and report [`crate::Event::Sessions`].
+    FindSessions,
     /// Give a connection the conntrack timeout that it would have if conntrack had seen all its packets.
     KeepSilent(TrackedDirection),
     /// Correct the conntrack entry of a connection, after conntrack has seen the packet in question.

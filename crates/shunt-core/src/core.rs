@@ -410,13 +410,16 @@ impl Core {
             actions.push(Action::Sweep);
         }
         actions.extend(self.resync(now));
-        // The kernel sends no events about packet sockets, TCX programs and the sysctls of br_netfilter.
+        // The kernel sends no events about packet sockets, TCX programs, sessions and the sysctls of br_netfilter.
         actions.extend(self.find_captures());
         let devices = self.network.stacks(self.ports.keys().copied());
         self.program_devices[0].clone_from(&devices);
         actions.push(Action::FindPrograms(devices));
         if self.network.has_bridges() {
             actions.push(Action::FindBridgeCalls);
+        }
+        if self.network.has_ppp() {
+            actions.push(Action::FindSessions);
         }
         actions
     }

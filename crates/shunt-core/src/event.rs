@@ -192,6 +192,15 @@ pub struct SurveyCounts {
     pub copied: u64,
 }
 
+/// The sessions of PPPoE.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sessions {
+    /// The names of the devices that carry one.
+    pub devices: BTreeSet<String>,
+    /// The Ethernet port by which packets of a ppp port were seen to leave, by ifindex.
+    pub below: BTreeMap<u32, u32>,
+}
+
 /// The address families of which br_netfilter hands bridged packets to the IP hooks, and so to conntrack.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BridgeCalls {
@@ -374,6 +383,8 @@ pub enum Event {
     Rests(bool),
     /// The sysctls of br_netfilter; `None` if br_netfilter is not loaded.
     BridgeCalls(Option<BridgeCalls>),
+    /// The sessions of PPPoE.
+    Sessions(Sessions),
     /// Somebody changed the configuration.
     Chosen(Choice),
     /// Messages from a source were lost.

@@ -46,7 +46,7 @@ pub use core::Core;
 pub use device_setting::{BridgePort, Netconf, Sysctl, SysctlOf};
 pub use event::{
     Bridge, BridgeCalls, Connection, Correction, CorrectionKind, Event, EventSource, ExternalState, Link,
-    LinkLayer, Program, Qdisc, RulesPlace, SurveyCounts, TrackedDirection,
+    LinkLayer, Program, Qdisc, RulesPlace, Sessions, SurveyCounts, TrackedDirection,
 };
 pub use findings::Findings;
 pub use flow_state::{EntryState, TickClock};

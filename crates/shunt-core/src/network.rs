@@ -1,6 +1,6 @@
 //! The known forwarding state of the kernel, and whether an event changes how packets are treated.
 
-use crate::{Cause, Event, Link, LinkLayer, Netconf, Program, Qdisc, Scope, Sysctl, SysctlOf};
+use crate::{Cause, Event, Link, LinkLayer, Netconf, Program, Qdisc, Scope, Sessions, Sysctl, SysctlOf};
 use shunt_api::{FilterHook, PortFilter};
 use shunt_wire::Mac;
 use std::{
@@ -68,6 +68,7 @@ pub(crate) struct Network {
     /// Devices that accept no redirected frames although an XDP program was attached. An entry stays until the device
     /// changes.
     pub(crate) no_targets: BTreeSet<u32>,
+    pub(crate) sessions: Sessions,
     qdiscs: BTreeMap<(u32, u32, u32), Qdisc>,
     neighbours: BTreeMap<(u32, IpAddr), Mac>,
     /// Pairs of a device and a device on top of it.
@@ -171,6 +172,11 @@ impl Network {
                     self.needs_plan |=
                         self.xdp_refusals.insert(*ifindex, error.clone()).as_ref() != Some(error);
                 }
+                None
+            }
+            Event::Sessions(sessions) => {
+                self.needs_plan |= self.sessions != *sessions;
+                self.sessions.clone_from(sessions);
                 None
             }
             Event::Rule => Some(Cause::Rule),
@@ -328,6 +334,7 @@ impl Network {
         self.tx_errors = kept(&before.tx_errors, &is_kept);
         self.xdp_refusals = kept(&before.xdp_refusals, &is_like);
         self.no_targets = before.no_targets.iter().copied().filter(is_like).collect();
+        self.sessions = before.sessions;
     }
 
     /// All qdiscs.
@@ -392,6 +399,18 @@ impl Network {
     /// The members of a bridge, bond or VRF.
     pub(crate) fn members(&self, master: u32) -> impl Iterator<Item = &Link> {
         second_elements(&self.members, master).filter_map(|member| self.links.get(&member))
+    }
+
+    /// Whether there is a ppp device.
+    pub(crate) fn has_ppp(&self) -> bool {
+        self.links.values().any(|link| link.kind.as_deref() == Some("ppp"))
+    }
+
+    /// Whether a device, or one on top of it, carries a session of PPPoE.
+    pub(crate) fn carries_session(&self, ifindex: u32) -> bool {
+        let carries = |link: &Link| self.sessions.devices.contains(&link.name);
+        !self.sessions.devices.is_empty()
+            && self.stack(ifindex).iter().filter_map(|on| self.links.get(on)).any(carries)
     }
 
     /// Whether a VLAN device is on top of a device, or of a bond or bridge that the device belongs to.

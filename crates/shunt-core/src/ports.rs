@@ -204,12 +204,44 @@ fn explain_hidden_tags(network: &Network, plan: &mut BTreeMap<u32, PortView>) {
 impl Choice {
     fn is_port(&self, network: &Network, link: &Link, was_port: bool) -> bool {
         let is_chosen = if self.ports.is_empty() {
-            is_leaf(link) && (network.forwards(link.ifindex) || network.bridges(link.ifindex))
+            is_leaf(link)
+                && (network.forwards(link.ifindex)
+                    || network.bridges(link.ifindex)
+                    || self.may_serve_session(network, link))
         } else {
             // A device that is a port stays one after a rename.
             was_port || self.ports.contains(&link.name)
         };
         is_chosen && unfit(network, link).is_none()
+    }
+
+    /// Whether XDP could add and remove the headers of a session of PPPoE that a device carries.
+    fn may_serve_session(&self, network: &Network, link: &Link) -> bool {
+        matches!(self.engine, EngineChoice::Auto | EngineChoice::Xdp)
+            && network.carries_session(link.ifindex)
+            && network.xdp.get(&link.ifindex).is_some_and(|xdp| xdp.native)
+    }
+
+    /// Lets XDP send to the ppp ports whose packets leave by a port where XDP runs, unless it would bypass something on
+    /// either of them.
+    pub(crate) fn serve_sessions(&self, network: &Network, plan: &mut BTreeMap<u32, PortView>) {
+        if !matches!(self.engine, EngineChoice::Auto | EngineChoice::Xdp) {
+            return;
+        }
+        for (ppp, below) in &network.sessions.below {
+            let Some(carrier) = network.links.get(below).filter(|link| link.master.is_none()) else {
+                continue;
+            };
+            let Some(PortView { setting, .. }) = plan.get(below) else { continue };
+            let serves = setting.engine == Engine::Xdp && setting.xdp_in && !setting.xdp_external;
+            let sees_all = !setting.captured && !setting.filtered && !setting.filtered_out;
+            let bypasses = self.engine == EngineChoice::Auto
+                && (network.shaper(*ppp).is_some() || network.has_egress_filters(*ppp));
+            if let Some(view) = plan.get_mut(ppp).filter(|_| serves && sees_all && !bypasses) {
+                view.setting.engine = Engine::Xdp;
+                view.reason = format!("XDP on {} adds and removes the headers of its session", carrier.name);
+            }
+        }
     }
 
     /// The reason why a device is not a port.

@@ -22,6 +22,7 @@ mod netlink_subscription;
 mod nftables;
 mod packet_path;
 mod packet_sockets;
+mod pppoe;
 mod rtnetlink;
 mod rtnl;
 mod sysctl;

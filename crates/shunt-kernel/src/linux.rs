@@ -112,6 +112,11 @@ impl Linux {
         sysctl::bridge_calls()
     }
 
+    /// The names of the devices that carry a session of PPPoE.
+    pub fn session_devices(&self) -> BTreeSet<String> {
+        crate::pppoe::devices()
+    }
+
     /// The devices on which packet sockets capture forwarded packets; 0 stands for all devices.
     ///
     /// # Errors

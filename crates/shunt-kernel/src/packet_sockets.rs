@@ -24,7 +24,7 @@ const INSTRUCTION_BYTES: usize = 8;
 
 const ETH_P_ALL: u16 = 3;
 /// The protocols whose packet sockets receive forwarded packets.
-const FORWARDED: [u16; 5] = [ETH_P_ALL, 0x0800, 0x86dd, 0x8100, 0x88a8];
+const FORWARDED: [u16; 6] = [ETH_P_ALL, 0x0800, 0x86dd, 0x8100, 0x88a8, 0x8864];
 
 const PROC: &str = "/proc/net/packet";
 

@@ -14,7 +14,9 @@ use shunt_api::{
     PlannedPort, Probe, ProbeAnswer, ProbeReport, RulesetStatus,
 };
 use shunt_bpf::{DataPlane, TypesSource, attach};
-use shunt_core::{Action, Core, Event, TrackedCounts, has_bridge_with_two_ports, untracked_by_rules};
+use shunt_core::{
+    Action, Core, Event, Sessions, TrackedCounts, has_bridge_with_two_ports, untracked_by_rules,
+};
 use shunt_kernel::{LegacyIptables, Linux};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -184,6 +186,10 @@ async fn observe(
         let event = match action {
             Action::FindCaptures => kernel.captured().ok().map(Event::Captures),
             Action::FindBridgeCalls => Some(Event::BridgeCalls(kernel.bridge_calls())),
+            Action::FindSessions => {
+                let devices = kernel.session_devices();
+                Some(Event::Sessions(Sessions { devices, ..Sessions::default() }))
+            }
             Action::FindPrograms(devices) => plane.map(|plane| {
                 let found = foreign_programs(plane.own_programs(), &devices).into_iter();
                 Event::Programs(found.filter(|program| counts(&program.name)).collect())

@@ -68,6 +68,7 @@ impl Core {
         self.beyond = ports::leave_beyond(self.ports_max(), &self.ports, &mut want);
         self.surveys.set_ports(now, &self.choice.surveyed(&self.network, &want));
         self.choice.apply_surveys(&self.network, &self.surveys, &mut want);
+        self.choice.serve_sessions(&self.network, &mut want);
         if self.rests {
             ports::take_programs_off(&self.network, &mut want);
         }

@@ -6,6 +6,7 @@ mod engines;
 mod ports;
 mod programs;
 mod qdiscs;
+mod sessions;
 
 use super::*;
 use crate::{

@@ -3,7 +3,7 @@
 use super::Daemon;
 use shunt_api::SlowCause;
 use shunt_bpf::Dependency;
-use shunt_core::{Action, Cause, ChangeDetails, Event, Scope};
+use shunt_core::{Action, Cause, ChangeDetails, Event, Scope, Sessions};
 use std::time::Instant;
 
 impl Daemon {
@@ -78,6 +78,10 @@ impl Daemon {
             Action::FindBridgeCalls => {
                 let calls = self.kernel.bridge_calls();
                 self.handle(Event::BridgeCalls(calls));
+            }
+            Action::FindSessions => {
+                let devices = self.kernel.session_devices();
+                self.handle(Event::Sessions(Sessions { devices, below: self.plane.sessions() }));
             }
             Action::FindPrograms(devices) => self.find_programs(devices),
             Action::AwaitKernel(cause, scope) => self.await_kernel(cause, scope),
