@@ -6,6 +6,7 @@
 mod borrowed;
 mod frame_socket;
 mod host;
+mod ip_tunnel;
 mod modem;
 mod netns;
 mod pppoe;

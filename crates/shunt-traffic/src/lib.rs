@@ -4,7 +4,7 @@
 //!
 //! Time stamps that NICs take by their own clocks (`hardware_stamps.rs`).
 //!
-//! For tests: single packets through the fast path's programs (`testrun`), a TAP device, a ppp device, programs that
+//! For tests: single packets through the fast path's programs (`testrun`), a TAP device, a ppp device, packet sockets, programs that
 //! stand for a VLAN device, a TCX program that does not belong to Shunt, and a broken engine. The daemon does not
 //! depend on this crate.
 //!
@@ -23,6 +23,7 @@ mod host;
 mod live;
 mod mix;
 pub mod objects;
+pub mod packets;
 pub mod ppp;
 mod receiver;
 mod segments;

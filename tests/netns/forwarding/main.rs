@@ -7,6 +7,7 @@ mod bonds;
 mod counters;
 mod ethernet_tunnels;
 mod fragments;
+mod ip_tunnels;
 mod nat;
 mod no_l2;
 mod order;

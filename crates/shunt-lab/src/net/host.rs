@@ -16,10 +16,10 @@ impl Host {
     /// Panics if a command fails.
     #[track_caller]
     pub fn be_silent(&self) {
-        let Self { nic, .. } = self;
+        let Self { nic, port, .. } = self;
         self.ns.nft(&format!(
-            "table inet silent {{ chain input {{ type filter hook input priority 0; policy drop; iifname {nic}-below \
-             accept; }}; }}"
+            "table inet silent {{ chain input {{ type filter hook input priority 0; policy drop; \
+             iifname {{ {nic}-below, {port}-below }} accept; }}; }}"
         ));
     }
 

@@ -1,7 +1,7 @@
-//! A wire to a port without an Ethernet header: a tun device or a ppp device. At the host's end, a thread adds Ethernet
-//! headers, and removes them, so that the host is one like others.
+//! A wire to a port without an Ethernet header: a tun device, a ppp device, or a tunnel of IP packets. At the host's end,
+//! a thread adds Ethernet headers, and removes them, so that the host is one like others.
 
-use super::{NetNs, Tap, Wire, netns::ip_batch, pppoe};
+use super::{NetNs, Tap, Wire, ip_tunnel, netns::ip_batch, pppoe};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use shunt_traffic::tap::TapDevice;
 use shunt_wire::{Ethernet, Mac, encap};
@@ -31,6 +31,7 @@ pub(super) struct Modem {
 enum Port {
     Tun(TapDevice),
     Ppp(pppoe::Session),
+    Tunnel(ip_tunnel::FarEnd),
 }
 
 /// What the thread has.
@@ -56,6 +57,7 @@ impl Modem {
     ) -> io::Result<Self> {
         let device = match kind {
             Wire::Pppoe(vlan) => Port::Ppp(pppoe::Session::begin(router_ns, port, host_ns, SESSION, vlan)?),
+            Wire::IpTunnel(kind) => Port::Tunnel(ip_tunnel::FarEnd::begin(router_ns, port, host_ns, kind)?),
             Wire::Tun | Wire::Ethernet | Wire::Tunnel(_) => {
                 Port::Tun(router_ns.within(|| TapDevice::create_tun(port))?)
             }
@@ -96,6 +98,7 @@ impl Port {
         match self {
             Self::Tun(device) => device.next().ok().flatten(),
             Self::Ppp(session) => session.next(),
+            Self::Tunnel(far) => far.next(),
         }
     }
 
@@ -106,6 +109,7 @@ impl Port {
                 let _ = device.receive(packet);
             }
             Self::Ppp(session) => session.send(packet),
+            Self::Tunnel(far) => far.send(packet),
         }
     }
 }
@@ -115,6 +119,7 @@ impl AsFd for Port {
         match self {
             Self::Tun(device) => device.as_fd(),
             Self::Ppp(session) => session.wire.as_fd(),
+            Self::Tunnel(far) => far.as_fd(),
         }
     }
 }

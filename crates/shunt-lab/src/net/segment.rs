@@ -13,6 +13,9 @@ pub enum Wire {
     /// The port is a ppp device, whose packets leave by an Ethernet device below it, in a session of PPPoE, and in this
     /// VLAN.
     Pppoe(Option<u16>),
+    /// The port is a tunnel device of this kind (`sit`, `gre`, `ip6tnl`, `ip6gre`, `wireguard`), whose packets have no
+    /// Ethernet header, over a pair of veths.
+    IpTunnel(&'static str),
     /// Both are devices of this kind (`vxlan`, `geneve`, `gretap`): a tunnel of Ethernet frames, over a pair of veths.
     Tunnel(&'static str),
 }
@@ -114,6 +117,13 @@ impl Segment {
     #[must_use]
     pub const fn over(self, kind: &'static str) -> Self {
         Self { wire: Wire::Tunnel(kind), ..self }
+    }
+
+    /// The same segment with a tunnel of IP packets of this kind as its port: `sit`, `gre`, `ip6tnl`, `ip6gre` or
+    /// `wireguard`.
+    #[must_use]
+    pub const fn over_ip(self, kind: &'static str) -> Self {
+        Self { wire: Wire::IpTunnel(kind), ..self }
     }
 
     /// The same segment with VLAN devices at the host, too.

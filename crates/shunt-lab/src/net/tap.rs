@@ -40,7 +40,7 @@ const VNET_HDR_BYTES: usize = 10;
 const FRAME_MAX: usize = 70_000;
 /// Size of the socket's queues: a burst of a few thousand small frames. A frame that was sent may count until it has
 /// left the qdisc of another device, so a smaller queue would block senders.
-const QUEUE_BYTES: usize = 8 << 20;
+pub(super) const QUEUE_BYTES: usize = 8 << 20;
 
 thread_local! {
     /// Receive buffer of the thread.

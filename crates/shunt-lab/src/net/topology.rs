@@ -306,7 +306,7 @@ impl Host {
                 router.name()
             ))?,
             Wire::Tunnel(kind) => tunnel(segment, kind, router, &host.ns)?,
-            Wire::Tun | Wire::Pppoe(_) => return host.behind_modem(router, segment.wire),
+            Wire::Tun | Wire::Pppoe(_) | Wire::IpTunnel(_) => return host.behind_modem(router, segment.wire),
         }
         let up = |dev: &str| format!("link set {dev} up");
         ip_batch(&host.ns, &[up(nic)])?;

@@ -4,7 +4,7 @@ use super::{NetNs, Segment, netns::ip_batch};
 use std::io;
 
 /// The MTU of what carries a tunnel: its frames need no fragments.
-const CARRIER_MTU: u16 = 1600;
+pub(super) const CARRIER_MTU: u16 = 1600;
 
 /// Makes the tunnel from a segment's port to its host, over a pair of veths, `PORT-below` and `NIC-below`.
 pub(super) fn tunnel(segment: &Segment, kind: &str, router: &NetNs, host: &NetNs) -> io::Result<()> {
