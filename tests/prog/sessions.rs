@@ -1,4 +1,4 @@
-//! Packets in sessions of PPPoE: XDP adds and removes their headers, and leaves every other frame of a session to Linux.
+//! Packets in sessions of PPPoE: XDP adds and removes their headers, and leaves every other frame to Linux.
 
 use crate::rig::{Pair, REPROVE, Rig, pairs, with_rig};
 use shunt_bpf::{

@@ -4,9 +4,9 @@
 //!
 //! Time stamps that NICs take by their own clocks (`hardware_stamps.rs`).
 //!
-//! For tests: single packets through the fast path's programs (`testrun`), a TAP device, a ppp device, packet sockets, programs that
-//! stand for a VLAN device, a TCX program that does not belong to Shunt, and a broken engine. The daemon does not
-//! depend on this crate.
+//! For tests: single packets through the fast path's programs (`testrun`), a TAP device, a ppp device, packet sockets,
+//! programs that stand for a VLAN device, a TCX program that does not belong to Shunt, and a broken engine. The daemon
+//! does not depend on this crate.
 //!
 //! Interface indexes belong to the network namespace of the calling thread: construct, attach and run these types on a
 //! thread in the right namespace.

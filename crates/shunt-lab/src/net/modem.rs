@@ -1,5 +1,5 @@
-//! A wire to a port without an Ethernet header: a tun device, a ppp device, or a tunnel of IP packets. At the host's end,
-//! a thread adds Ethernet headers, and removes them, so that the host is one like others.
+//! A wire to a port without an Ethernet header: a tun device, a ppp device, or a tunnel of IP packets. At the host's
+//! end, a thread adds Ethernet headers, and removes them, so that the host is one like others.
 
 use super::{NetNs, Tap, Wire, ip_tunnel, netns::ip_batch, pppoe};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
