@@ -61,6 +61,7 @@ static __always_inline void shunt_store_session(__u32 ppp, const struct shunt_se
 {
 	struct shunt_session *have = bpf_map_lookup_elem(&shunt_sessions, &ppp);
 	struct shunt_session_key key = shunt_session_key(s), former;
+	const __u32 *owner;
 
 	if (have && have->below == s->below && have->tags == s->tags &&
 	    !shunt_differ(have->header, s->header, SHUNT_L2_MAX / 2)) {
@@ -69,7 +70,10 @@ static __always_inline void shunt_store_session(__u32 ppp, const struct shunt_se
 	}
 	if (have) {
 		former = shunt_session_key(have);
-		bpf_map_delete_elem(&shunt_session_ports, &former);
+		owner = bpf_map_lookup_elem(&shunt_session_ports, &former);
+		/* Another ppp port may have got the number meanwhile. */
+		if (owner && *owner == ppp)
+			bpf_map_delete_elem(&shunt_session_ports, &former);
 	}
 	bpf_map_update_elem(&shunt_sessions, &ppp, s, BPF_ANY);
 	bpf_map_update_elem(&shunt_session_ports, &key, &ppp, BPF_ANY);
