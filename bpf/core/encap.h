@@ -231,8 +231,8 @@ static __always_inline __be16 shunt_ppp_proto(__u32 family)
 }
 
 /*
- * The family of the packet in a session that begins behind this header, of `bytes` bytes by the header; 0 if it is no
- * usual header of an IP packet.
+ * The family of the packet behind this header, and in `bytes` its length as the header has it; 0 if this is no usual
+ * header of an IP packet.
  */
 static __always_inline __u32 shunt_pppoe_family(const struct shunt_pppoe *header, __u32 *bytes)
 {
@@ -242,6 +242,12 @@ static __always_inline __u32 shunt_pppoe_family(const struct shunt_pppoe *header
 	if (header->proto_be == shunt_ppp_proto(4))
 		return 4;
 	return header->proto_be == shunt_ppp_proto(6) ? 6 : 0;
+}
+
+/* Whether a header of PPPoE in a session stands here, behind an EtherType that says so, and is in the frame. */
+static __always_inline int shunt_is_pppoe(const struct shunt_pppoe *header, void *end)
+{
+	return (void *)(header + 1) <= end && shunt_proto_before(header) == shunt_htons(ETH_P_PPP_SES);
 }
 
 /* Describes a session by a frame that left in it, with `p->l2_bytes` and tags as shunt_parse_l2() found them. */
@@ -271,7 +277,7 @@ static __always_inline __be16 shunt_session_number(const struct shunt_session *s
 	return s->tags ? half[10] : half[8];
 }
 
-/* Whether a frame came from the other end of a session. Compares its MACs with those that leave. */
+/* Whether a frame came from the other end of a session: it has the MACs of those that leave, in the other order. */
 static __always_inline int shunt_is_from_peer(const struct shunt_session *s, const void *macs)
 {
 	return !shunt_differ(s->header, shunt_source_mac(macs), ETH_ALEN / 2) &&
@@ -286,7 +292,7 @@ static __always_inline void shunt_write_session(void *l2, const struct shunt_ses
 {
 	const __u16 *with = (const __u16 *)s->header;
 	__u16 *half = l2;
-	__be16 *end = half + 8 + 1;
+	__be16 *end = half + 9;
 
 	shunt_copy_macs(half, with);
 	half[6] = with[6];

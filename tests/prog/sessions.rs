@@ -1,6 +1,6 @@
 //! Packets in sessions of PPPoE: XDP adds and removes their headers, and leaves every other frame to Linux.
 
-use crate::rig::{Pair, REPROVE, Rig, pairs, with_rig};
+use crate::rig::{REPROVE, Rig, pairs, with_rig};
 use shunt_bpf::{
     Entry, Key,
     abi::{self, Session, SessionKey},
@@ -13,8 +13,8 @@ const NUMBER: u16 = 0x1234;
 const VLAN: Tag = Tag::vlan(7);
 const PEER: Mac = Mac([2, 0, 0, 0, 0xc, 1]);
 const OURS: Mac = Mac([2, 0, 0, 0, 0xc, 2]);
-/// Of the first word of PPPoE: after two MACs and the EtherType.
-const PPPOE_AT: usize = 14;
+/// Where the header of PPPoE begins.
+const PPPOE_AT: usize = encap::header_bytes(0);
 
 /// A ppp port, whose packets leave by an Ethernet port in a session.
 #[derive(Clone, Copy)]
@@ -110,22 +110,21 @@ fn headers_are_removed_and_added() {
             let ppp = Ppp::on(rig, "p0", rig.port, tag);
             let out = Ppp::on(rig, "p1", rig.out, tag);
             for (number, pair) in pairs().iter().enumerate() {
-                let Pair { before, after } = pair.retagged(number, &[], &[]);
-                let flow = rig.learned(&Pair { before: before.clone(), after: after.clone() });
-                put(rig, &ppp.comes_in(rig, flow));
-                assert_forwarded(rig, &ppp.frame(&before, true), &after.to_bytes());
-                let Pair { before, after } = pair.retagged(number + 10, &[], &[]);
-                let flow = rig.learned(&Pair { before: before.clone(), after: after.clone() });
-                put(rig, &out.leaves(rig, flow));
-                assert_forwarded(rig, &before.to_bytes(), &out.frame(&after, false));
-                let Pair { before, after } = pair.retagged(number + 20, &[], &[]);
-                let flow = rig.learned(&Pair { before: before.clone(), after: after.clone() });
-                put(rig, &out.leaves(rig, ppp.comes_in(rig, flow)));
-                assert_forwarded(rig, &ppp.frame(&before, true), &out.frame(&after, false));
-                let Pair { before, after } = pair.retagged(number + 30, &[VLAN], &[]);
-                let flow = rig.learned(&Pair { before: before.clone(), after: after.clone() });
-                put(rig, &out.leaves(rig, flow));
-                assert_forwarded(rig, &before.to_bytes(), &out.frame(&after, false));
+                let pair = |step: usize, from: &[Tag]| pair.retagged(number + 10 * step, from, &[]);
+                let removed = pair(0, &[]);
+                put(rig, &ppp.comes_in(rig, rig.learned(&removed)));
+                assert_forwarded(rig, &ppp.frame(&removed.before, true), &removed.after.to_bytes());
+                let passed_on = pair(1, &[]);
+                put(rig, &out.leaves(rig, ppp.comes_in(rig, rig.learned(&passed_on))));
+                assert_forwarded(
+                    rig,
+                    &ppp.frame(&passed_on.before, true),
+                    &out.frame(&passed_on.after, false),
+                );
+                for added in [pair(2, &[]), pair(3, &[VLAN])] {
+                    put(rig, &out.leaves(rig, rig.learned(&added)));
+                    assert_forwarded(rig, &added.before.to_bytes(), &out.frame(&added.after, false));
+                }
             }
         });
     }
@@ -142,8 +141,7 @@ impl Arriving {
     fn on(rig: &mut Rig<'_>) -> Self {
         let ppp = Ppp::on(rig, "p0", rig.port, None);
         let [pair, ..] = pairs();
-        let flow = rig.learned(&pair);
-        put(rig, &ppp.comes_in(rig, flow));
+        put(rig, &ppp.comes_in(rig, rig.learned(&pair)));
         let frame = ppp.frame(&pair.before, true);
         assert_forwarded(rig, &frame, &pair.after.to_bytes());
         Self { ppp, frame, left: pair.after.to_bytes() }
@@ -207,16 +205,14 @@ fn packets_that_do_not_fit_or_have_no_way_out_are_left_to_linux() {
     with_rig(|rig| {
         let out = Ppp::on(rig, "p1", rig.out, None);
         let [pair, ..] = pairs();
-        let (before, after) = (pair.before.clone(), pair.after.clone());
-        let flow = rig.learned(&pair);
-        put(rig, &out.leaves(rig, flow));
-        let frame = before.to_bytes();
-        let expected = out.frame(&after, false);
+        put(rig, &out.leaves(rig, rig.learned(&pair)));
+        let frame = pair.before.to_bytes();
+        let expected = out.frame(&pair.after, false);
         assert_forwarded(rig, &frame, &expected);
         rig.plane.set_flags(rig.out, 0).unwrap();
         assert_left_to_linux(rig, &frame, "XDP may not send to the Ethernet port");
         rig.plane.set_flags(rig.out, abi::PORT_XDP_OUT).unwrap();
-        let longest = l3_of(&before).len() + encap::PPPOE_BYTES;
+        let longest = l3_of(&pair.before).len() + encap::PPPOE_BYTES;
         rig.ns.run(&format!("ip link set o0 mtu {}", longest - 1));
         assert_left_to_linux(rig, &frame, "the frame is longer than the MTU");
         rig.ns.run(&format!("ip link set o0 mtu {longest}"));

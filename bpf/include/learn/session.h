@@ -99,8 +99,7 @@ __noinline int shunt_out_descends(struct __sk_buff *skb)
 		return SHUNT_TC_NEXT;
 	at = shunt_bound(p.l2_bytes, 31);
 	header = data + at;
-	if ((void *)(header + 1) > end || shunt_proto_before(header) != shunt_htons(ETH_P_PPP_SES) ||
-	    shunt_pppoe_family(header, &bytes) != down->family)
+	if (!shunt_is_pppoe(header, end) || shunt_pppoe_family(header, &bytes) != down->family)
 		return SHUNT_TC_NEXT;
 	at += sizeof(*header);
 	/* Linux does not pad packets here. */

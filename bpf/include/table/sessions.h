@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Sessions of PPPoE. tc_watch writes them: a packet that was seen to leave a ppp port, and then an Ethernet port,
- * shows which header stands before the packets of the one on the wire of the other. XDP uses them while the daemon
- * lets it send to the ppp port.
+ * shows which header the packets of the ppp port have there. XDP uses them while the daemon lets it send to the ppp
+ * port.
  */
 #ifndef SHUNT_SESSIONS_H
 #define SHUNT_SESSIONS_H
@@ -48,7 +48,7 @@ static __always_inline __u32 shunt_session_port(const struct shunt_pppoe *header
 	__u16 tags[SHUNT_TAGS_MAX];
 	__u32 *ppp;
 
-	if ((void *)(header + 1) > end || shunt_proto_before(header) != shunt_htons(ETH_P_PPP_SES) || p->tags > 1)
+	if (!shunt_is_pppoe(header, end) || p->tags > 1)
 		return 0;
 	shunt_key_tags(tags, p);
 	*key = (struct shunt_session_key){ .below = below, .tag = tags[0], .session_be = header->session_be };

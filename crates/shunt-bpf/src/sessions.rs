@@ -16,11 +16,13 @@ const SESSION_PORTS: &str = "shunt_session_ports";
 impl DataPlane {
     /// The Ethernet port by which packets of a ppp port were seen to leave in a session, by ifindex.
     pub fn sessions(&self) -> BTreeMap<u32, u32> {
-        let session = |ifindex: &u32| {
-            let value = self.maps.find(SESSIONS)?.lookup(&ifindex.to_ne_bytes(), MapFlags::ANY).ok()??;
-            Some((*ifindex, Session::from_bytes(&value)?.below))
+        // Without learning, there is no such map.
+        let Some(sessions) = self.maps.find(SESSIONS) else { return BTreeMap::new() };
+        let session = |ppp: Vec<u8>| {
+            let value = sessions.lookup(&ppp, MapFlags::ANY).ok()??;
+            Some((u32::from_ne_bytes(ppp.try_into().ok()?), Session::from_bytes(&value)?.below))
         };
-        self.ports.keys().filter_map(session).collect()
+        sessions.keys().filter_map(session).collect()
     }
 
     /// Writes the session of a ppp port, as the program at egress does when a packet leaves. That was `ago` before the

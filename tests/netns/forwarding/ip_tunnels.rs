@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Those that carry IPv4 and IPv6.
 const PLAIN: [&str; 4] = ["sit", "gre", "ip6tnl", "ip6gre"];
-const ETHERNET_BYTES: usize = 14;
+const ETHERNET_BYTES: usize = encap::header_bytes(0);
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs a test with a tunnel of each kind as the router's WAN port.

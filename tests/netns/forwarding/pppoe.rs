@@ -79,7 +79,7 @@ fn with_sessions(lab: &Topology) -> Shuntd {
     shuntd
 }
 
-/// As [`packets_are_the_same`], by XDP. Linux sees those that teach, and those whose frame is longer than they are.
+/// As [`packets_are_the_same`], by XDP. Linux sees those that teach, and those with padding.
 fn packets_by_xdp_are_the_same(lan: Segment, wan: Segment) {
     let Some(lab) = router(&[lan, wan]) else { return };
     let lab = silent(lab, RULES);

@@ -16,7 +16,7 @@ use std::{
 
 /// More than the MTU of a tunnel.
 const PACKET_MAX: usize = 2048;
-/// ETH_P_ALL.
+/// Packets of every EtherType: ETH_P_ALL.
 const ALL_PROTOCOLS: u16 = 3;
 const WIREGUARD_PORT: u16 = 51820;
 
@@ -90,7 +90,7 @@ fn device(port: &str, kind: &str, addresses: &[[String; 2]; 2], number: usize) -
     let [[v4, far4], [v6, far6]] = addresses;
     match kind {
         "wireguard" => {
-            // 32 bytes in base64, of which `wg` makes a valid key.
+            // `wg` makes a valid key from any 32 bytes, here in base64.
             let key = |number: usize| format!("{}=", ["E", "I"][number % 2].repeat(43));
             format!(
                 "ip link add {port} type wireguard && public=$(echo {} | wg pubkey) && echo {} | wg set {port} \
